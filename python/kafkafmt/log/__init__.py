@@ -16,6 +16,15 @@ from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.damage import Damage, find_damage
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.internal_topics.groups import CommittedOffset, Group, GroupMember
+from kafkafmt.log.internal_topics.offsets import ConsumerOffsets, consumer_offsets
+from kafkafmt.log.internal_topics.open_transactions import OpenTransaction
+from kafkafmt.log.internal_topics.transactions import (
+    LogTransaction,
+    Transactions,
+    TransactionState,
+    transactions,
+)
 from kafkafmt.log.log_snapshot import LogPosition
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import Segment, SegmentRecords
@@ -27,19 +36,29 @@ FollowedLog = LogTail  # its former name
 
 __all__ = [
     "AbortedTransaction",
+    "CommittedOffset",
+    "ConsumerOffsets",
     "Damage",
     "FollowedLog",
+    "Group",
+    "GroupMember",
     "LogAppender",
     "LogDirectory",
     "LogPosition",
     "LogTail",
+    "LogTransaction",
+    "OpenTransaction",
     "PartitionLog",
     "PartitionLogWriter",
     "Segment",
     "SegmentRecords",
     "SegmentWriter",
     "TimestampOffset",
+    "TransactionState",
+    "Transactions",
+    "consumer_offsets",
     "find_damage",
     "remove_stale_temporaries",
     "split_points",
+    "transactions",
 ]

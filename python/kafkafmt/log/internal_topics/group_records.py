@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
-from kafkafmt.log.internal_topics.consumer_protocol import assigned_partitions, subscribed_topics
+from kafkafmt._util.uuids import uuid_text
+from kafkafmt.errors import InvalidRecordError
 from kafkafmt.log.internal_topics.groups import Group, GroupMember, GroupType
+from kafkafmt.schemas import RawMessage, decode_assignment, decode_subscription
 from kafkafmt.types import TopicPartition
 
 _Part: TypeAlias = Literal["metadata", "assignment", "topology", "members", "targets", "current"]
@@ -25,21 +28,30 @@ class _Place(NamedTuple):
     part: _Part
 
 
+_MODERN: tuple[tuple[str, GroupType], ...] = (
+    ("Consumer", "consumer"),
+    ("Share", "share"),
+    ("Streams", "streams"),
+)
+_PARTS: tuple[tuple[str, _Part], ...] = (
+    ("Metadata", "metadata"),
+    ("TargetAssignmentMetadata", "assignment"),
+    ("MemberMetadata", "members"),
+    ("TargetAssignmentMember", "targets"),
+    ("CurrentMemberAssignment", "current"),
+)
+# By the names of the record types.
 _PLACES = {
     "GroupMetadata": _Place("classic", "metadata"),
     "StreamsGroupTopology": _Place("streams", "topology"),
-    **{
-        f"{prefix}Group{suffix}": _Place(type_, part)
-        for prefix, type_ in (("Consumer", "consumer"), ("Share", "share"), ("Streams", "streams"))
-        for suffix, part in (
-            ("Metadata", "metadata"),
-            ("TargetAssignmentMetadata", "assignment"),
-            ("MemberMetadata", "members"),
-            ("TargetAssignmentMember", "targets"),
-            ("CurrentMemberAssignment", "current"),
-        )
-    },
+    **{f"{prefix}Group{suffix}": _Place(type_, part) for prefix, type_ in _MODERN for suffix, part in _PARTS},
 }
+# These records describe topics of groups.
+_WITHOUT_GROUPS = (
+    "ConsumerGroupPartitionMetadata",
+    "ConsumerGroupRegularExpression",
+    "ShareGroupStatePartitionMetadata",
+)
 
 
 @dataclass
@@ -78,9 +90,7 @@ class GroupRecords:
         self._learn_names(name, value)
         place = _PLACES.get(name)
         if place is None:
-            return name in ("ConsumerGroupPartitionMetadata", "ConsumerGroupRegularExpression") or (
-                name == "ShareGroupStatePartitionMetadata"
-            )
+            return name in _WITHOUT_GROUPS
         group_id = key.group if name == "GroupMetadata" else key.group_id
         self._parts.setdefault((group_id, place.type), _Parts()).add(place.part, key, value, offset)
         return True
@@ -139,7 +149,7 @@ class GroupRecords:
 
     def _partitions(self, topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
         found = (
-            TopicPartition(self._names.get(topic.topic_id, str(topic.topic_id)), partition)
+            TopicPartition(self._names.get(topic.topic_id, uuid_text(topic.topic_id)), partition)
             for topic in topics
             for partition in topic.partitions
         )
@@ -169,11 +179,35 @@ def _classic_member(member: Any, generation: int, *, is_consumer: bool) -> Group
         member.client_id,
         member.client_host,
         epoch=generation,
-        subscribed_topics=subscribed_topics(member.subscription) if is_consumer else (),
-        assignment=assigned_partitions(member.assignment) if is_consumer else (),
+        subscribed_topics=_subscribed_topics(member.subscription) if is_consumer else (),
+        assignment=_assigned_partitions(member.assignment) if is_consumer else (),
         session_timeout_ms=member.session_timeout,
         rebalance_timeout_ms=member.rebalance_timeout,
     )
+
+
+def _subscribed_topics(subscription: bytes) -> tuple[str, ...]:
+    """Return the topics of a subscription in the consumer protocol; none if it cannot be decoded.
+
+    The members of a group choose these bytes. The coordinator does not check them.
+    """
+    with suppress(InvalidRecordError):
+        found = decode_subscription(subscription)
+        if not isinstance(found, RawMessage):
+            return tuple(sorted(found.topics))
+    return ()
+
+
+def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an assignment in the consumer protocol; none if it cannot be decoded."""
+    with suppress(InvalidRecordError):
+        found = decode_assignment(assignment)
+        if not isinstance(found, RawMessage):
+            topics = found.assigned_partitions
+            return tuple(
+                sorted(TopicPartition(one.topic, number) for one in topics for number in one.partitions)
+            )
+    return ()
 
 
 def _state(type_: GroupType, parts: _Parts) -> str:

@@ -13,8 +13,8 @@ though it may have been rebalancing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 from kafkafmt.types import TopicPartition
@@ -55,7 +55,7 @@ class GroupMember:
 
     instance_id: of a static member; None for others.
     epoch: the member epoch; the generation in a classic group.
-    subscribed_topics, subscribed_regex: what the member subscribes to. They are empty if the group's protocol is not the
+    subscribed_topics, subscribed_regex: what the member subscribes to. They are empty if the group does not use the
         consumer protocol.
     assignment: the partitions that the member owns. If the name of a topic is unknown, its topic id is the topic.
     target_assignment: the partitions that the coordinator wants it to own; None in a classic group.
@@ -101,6 +101,10 @@ class Group:
     state_timestamp: int = -1
     members: tuple[GroupMember, ...] = ()
 
-    def owners(self) -> dict[TopicPartition, GroupMember]:
-        """Return the member that owns each assigned partition."""
-        return {one: member for member in self.members for one in member.assignment}
+    def owners(self) -> dict[TopicPartition, list[GroupMember]]:
+        """Return the members that own each assigned partition. Only share groups have several."""
+        found: dict[TopicPartition, list[GroupMember]] = {}
+        for member in self.members:
+            for one in member.assignment:
+                found.setdefault(one, []).append(member)
+        return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkafmt._util.uuids import uuid_text
 from kafkafmt.columns.fields import Field, arrow_table
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.internal_topics.group_records import GroupRecords
@@ -19,7 +20,7 @@ from kafkafmt.log.internal_topics.latest import (
     read_latest,
 )
 from kafkafmt.log.internal_topics.sources import LogSources, Sources
-from kafkafmt.schemas import decode_group_record
+from kafkafmt.schemas import RawMessage, decode_group_record
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class ConsumerOffsets:
 
     groups: by id, sorted. A group of which only offsets were written is there, too.
     offsets: the committed offsets, by group, topic and partition.
-    pending: the offsets in transactions that are open, in the same order. A commit may still replace an offset by these.
+    pending: the offsets in open transactions, in the same order. They replace the others if a transaction commits.
     unknown: the records that could not be decoded.
     end_offsets: the offset before which each partition was read.
     newest_timestamp: the highest timestamp that was read, in milliseconds; -1 without records.
@@ -145,13 +146,13 @@ class ConsumerOffsets:
             rows = rows or [_offset_row(group, None, None)]
             for row in sorted(rows, key=_row_order):
                 where = TopicPartition(row["topic"], row["partition"])
-                end, offset, owner = ends.get(where), row["committed_offset"], owners.get(where)
+                end, offset, of_partition = ends.get(where), row["committed_offset"], owners.get(where, ())
                 row["log_end_offset"] = end
                 if end is not None and offset is not None:
                     row["lag"] = max(end - offset, 0)
-                if owner is not None:
+                if len(of_partition) == 1:
                     for name in ("member_id", "instance_id", "client_id", "client_host"):
-                        row[name] = getattr(owner, name)
+                        row[name] = getattr(of_partition[0], name)
                 yield row
 
     def member_rows(self) -> Iterator[dict[str, Any]]:
@@ -195,8 +196,8 @@ def consumer_offsets(
 ) -> ConsumerOffsets:
     """Read the groups and their committed offsets from `__consumer_offsets`.
 
-    Offsets in a transaction count if the transaction was committed (KIP-447). Compaction removes records that later ones
-    replace. So an earlier state lacks the keys that were written again since.
+    Offsets in a transaction count if the transaction was committed (KIP-447). Compaction removes records that later
+    ones replace. So an earlier state lacks the keys that were written again since.
 
     Args:
         log: the log of one partition of `__consumer_offsets`; or a log directory, or several, whose partitions of this
@@ -256,6 +257,88 @@ class _State:
         try:
             decoded = decode_group_record(record.key, record.value)
         except KafkaFormatError as error:
-            self._unknown.append(UnknownRecord(where, record.offset, record.key, record.value, str(error)))
+            self._add_unknown(where, record, str(error))
             return
-        self._add_decoded(where, record, decoded, producer_id)
+        key, value, name = decoded.key, decoded.value, decoded.type_name
+        if name is None or isinstance(value, RawMessage):
+            found = f"type {decoded.api_key}, version {decoded.version}"
+            self._add_unknown(where, record, f"expected a known type and version, found {found}")
+        elif name in ("OffsetCommit", "LegacyOffsetCommit"):
+            self._add_offset(key, value, producer_id)
+        elif not self._records.add(name, key, value, record.offset):
+            self._add_unknown(where, record, f"expected a record of a group, found {name}")
+
+    def _add_unknown(self, where: TopicPartition, record: LastRecord, reason: str) -> None:
+        self._unknown.append(UnknownRecord(where, record.offset, record.key, record.value, reason))
+
+    def _add_offset(self, key: Any, value: Any, producer_id: int | None) -> None:
+        topic_id = getattr(value, "topic_id", None)
+        found = CommittedOffset(
+            key.group,
+            key.topic,
+            key.partition,
+            value.offset,
+            getattr(value, "leader_epoch", -1),
+            value.metadata,
+            value.commit_timestamp,
+            getattr(value, "expire_timestamp", -1),
+            topic_id if topic_id and topic_id.int else None,
+            producer_id,
+        )
+        if producer_id is None:
+            self._offsets[key.group, key.topic, key.partition] = found
+        else:
+            self._pending.append(found)
+
+    def result(self, notes: tuple[str, ...]) -> ConsumerOffsets:
+        offsets = sorted(self._offsets.values(), key=_offset_order)
+        pending = sorted(self._pending, key=_offset_order)
+        # The coordinator makes a classic group of offsets that have no group.
+        groups = {one.group_id: Group(one.group_id, "classic", "Empty", "") for one in offsets + pending}
+        groups |= {group.group_id: group for group in self._records.groups()}
+        return ConsumerOffsets(
+            {group_id: groups[group_id] for group_id in sorted(groups)},
+            tuple(offsets),
+            tuple(pending),
+            tuple(self._unknown),
+            self._end_offsets,
+            self._newest,
+            notes,
+        )
+
+
+def _offset_order(one: CommittedOffset) -> tuple[str, str, int, int]:
+    return one.group_id, one.topic, one.partition, -1 if one.producer_id is None else one.producer_id
+
+
+def _row_order(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    return row["topic"] or "", row["partition"] or 0, _number(row["pending_producer_id"])
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _known(value: int) -> int | None:
+    """Return a number; None for -1, which stands for none."""
+    return None if value == -1 else value
+
+
+def _offset_row(
+    group: Group, where: TopicPartition | None, committed: CommittedOffset | None
+) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys((one.name for one in OFFSET_FIELDS), None)
+    row |= {"group_id": group.group_id, "group_type": group.type, "state": group.state}
+    if where is not None:
+        row |= {"topic": where.topic, "partition": where.partition}
+    if committed is not None:
+        row |= {
+            "committed_offset": committed.offset,
+            "leader_epoch": _known(committed.leader_epoch),
+            "metadata": committed.metadata,
+            "commit_timestamp_ms": _known(committed.commit_timestamp),
+            "expire_timestamp_ms": _known(committed.expire_timestamp),
+            "topic_id": None if committed.topic_id is None else uuid_text(committed.topic_id),
+            "pending_producer_id": committed.producer_id,
+        }
+    return row

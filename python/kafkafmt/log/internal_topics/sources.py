@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
@@ -33,10 +33,7 @@ class Replicas:
     others: tuple[PartitionLog, ...] = ()
 
     def in_words(self) -> str:
-        """Return a line that says which log is read.
-
-        Raises nothing. The line is for partitions with several logs.
-        """
+        """Return a line that says which of several logs is read."""
         paths = ", ".join(str(log.path) for log in self.others)
         return (
             f"{self.chosen.topic_partition}: read from {self.chosen.path}, whose end offset is {self.end_offset}; "
@@ -84,6 +81,10 @@ class LogSources:
     def all_partitions(self) -> list[TopicPartition]:
         """Return all partitions in the log directories, sorted."""
         return sorted(self._logs)
+
+    def has(self, topic: str) -> bool:
+        """Whether there is a partition of a topic. A given log counts as one, though it may be of another topic."""
+        return bool(self._named or self.partitions(topic))
 
     def replicas(self, topic_partition: TopicPartition) -> Replicas | None:
         """Return the logs of a partition; None if there is none. Raises KafkaFormatError if damage hides their ends."""
@@ -141,8 +142,3 @@ def _each(sources: Sources) -> Iterator[Source]:
         yield sources
     else:
         yield from sources
-
-
-def replicas_in_words(found: Iterable[Replicas]) -> list[str]:
-    """Return a line for each partition that is in several log directories."""
-    return [one.in_words() for one in found if one.others]
