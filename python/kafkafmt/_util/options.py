@@ -70,6 +70,10 @@ class Options:
             if name in self:
                 raise ValueError(f"option {name}: {reason}")
 
+    def ensure_only(self, names: Iterable[str], reason: str) -> None:
+        """Raise ValueError, with `reason`, if an option was given that is not one of these."""
+        self.ensure_none_of(self._given.keys() - set(names), reason)
+
     def ensure_one_of(self, *names: str) -> None:
         """Raise ValueError if more than one of these options was given."""
         found = [name for name in names if name in self]

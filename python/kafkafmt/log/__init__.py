@@ -12,19 +12,13 @@
 (['00000000000000000170.log'], [170])
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.damage import Damage, find_damage
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
-from kafkafmt.log.internal_topics.groups import CommittedOffset, Group, GroupMember
-from kafkafmt.log.internal_topics.offsets import ConsumerOffsets, consumer_offsets
-from kafkafmt.log.internal_topics.open_transactions import OpenTransaction
-from kafkafmt.log.internal_topics.transactions import (
-    LogTransaction,
-    Transactions,
-    TransactionState,
-    transactions,
-)
 from kafkafmt.log.log_snapshot import LogPosition
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import Segment, SegmentRecords
@@ -32,7 +26,31 @@ from kafkafmt.log.splitting import split_points
 from kafkafmt.log.tail import LogTail
 from kafkafmt.log.writer import PartitionLogWriter, SegmentWriter, remove_stale_temporaries
 
+if TYPE_CHECKING:
+    from kafkafmt.log.internal_topics.groups import CommittedOffset, Group, GroupMember
+    from kafkafmt.log.internal_topics.offsets import ConsumerOffsets, consumer_offsets
+    from kafkafmt.log.internal_topics.open_transactions import OpenTransaction
+    from kafkafmt.log.internal_topics.transactions import (
+        LogTransaction,
+        Transactions,
+        TransactionState,
+        transactions,
+    )
+
 FollowedLog = LogTail  # its former name
+# The modules of names that are imported at their first use: the schemas of internal topics take 80 ms.
+_READERS = {
+    "CommittedOffset": "groups",
+    "ConsumerOffsets": "offsets",
+    "Group": "groups",
+    "GroupMember": "groups",
+    "LogTransaction": "transactions",
+    "OpenTransaction": "open_transactions",
+    "TransactionState": "transactions",
+    "Transactions": "transactions",
+    "consumer_offsets": "offsets",
+    "transactions": "transactions",
+}
 
 __all__ = [
     "AbortedTransaction",
@@ -62,3 +80,10 @@ __all__ = [
     "split_points",
     "transactions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a reader of internal topics."""
+    if name in _READERS:
+        return getattr(import_module(f"kafkafmt.log.internal_topics.{_READERS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

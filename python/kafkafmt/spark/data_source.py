@@ -1,4 +1,6 @@
-"""`format("kafkafmt")`: read and write log directories and segment files as DataFrames, a row a record or a batch.
+"""`format("kafkafmt")`: read and write log directories and segment files as DataFrames.
+
+A row is a record, a batch, or an entity of a state: an offset of a group, a transaction.
 
     spark.dataSource.register(KafkafmtDataSource)
     frame = spark.read.format("kafkafmt").load("/var/lib/kafka")
@@ -23,10 +25,11 @@ from kafkafmt.spark.one_line_errors import OneLineErrors
 from kafkafmt.spark.reader import Reader
 from kafkafmt.spark.sink.job import SinkJob
 from kafkafmt.spark.sink.options import WriteOptions
-from kafkafmt.spark.source.options import ReadOptions
+from kafkafmt.spark.source.options import STATE_UNITS, ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema, table_schema
+from kafkafmt.spark.source.state_units import plan_state, read_state
 from kafkafmt.spark.source.streaming import LogSource
 from kafkafmt.spark.stream_reader import StreamReader
 from kafkafmt.spark.streaming import stream_reader
@@ -54,6 +57,10 @@ class KafkafmtDataSource(DataSource):
         with OneLineErrors():
             options = ReadOptions.parse(options_of(self.options, schema))
             output = OutputColumns.of(options, schema)
+            if options.unit in STATE_UNITS:
+                return Reader(
+                    partial(plan_state, options), partial(read_state, options=options, output=output)
+                )
             return Reader(partial(plan, options), partial(_read_task, options=options, output=output))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802

@@ -66,12 +66,12 @@ def raise_damage(damage: SourceDamage) -> None:
     raise CorruptRecordError(f"{damage.topic_partition} at offset {damage.offset}: {damage.message}")
 
 
-def end_offset_at(log: PartitionLog, at: int | datetime) -> int | None:
-    """Return the offset of the first record with a timestamp after `at`; None if there is none.
+def end_offset_at(log: PartitionLog, timestamp: int | datetime) -> int | None:
+    """Return the offset of the first record after a time; None if there is none.
 
     Raises as `PartitionLog.find_timestamp`.
     """
-    found = log.find_timestamp(milliseconds(at) + 1)
+    found = log.find_timestamp(milliseconds(timestamp) + 1)
     return None if found is None else found.offset
 
 

@@ -188,10 +188,10 @@ class ConsumerOffsets:
 
 
 def consumer_offsets(
-    log: Sources,
+    log: Sources | LogSources,
     *,
     end_offset: int | None = None,
-    at: int | datetime | None = None,
+    timestamp: int | datetime | None = None,
     on_damage: DamageHandler = raise_damage,
 ) -> ConsumerOffsets:
     """Read the groups and their committed offsets from `__consumer_offsets`.
@@ -203,7 +203,7 @@ def consumer_offsets(
         log: the log of one partition of `__consumer_offsets`; or a log directory, or several, whose partitions of this
             topic are read together. Each can be given as a path or URI.
         end_offset: return the state before this offset. Only for one partition.
-        at: return the state at this time, in milliseconds or as an aware datetime: records up to it count.
+        timestamp: return the state at this time, in milliseconds or as an aware datetime: records up to it count.
         on_damage: called with each damaged range, which is then skipped.
 
     Raises:
@@ -211,15 +211,15 @@ def consumer_offsets(
         FileNotFoundError: there is no such folder, or it has no partition of the topic.
         ValueError: for both bounds together, for an offset with several partitions, and for a log of another topic.
     """
-    if end_offset is not None and at is not None:
-        raise ValueError("end_offset and at: expected one of them")
-    sources = LogSources(log)
+    if end_offset is not None and timestamp is not None:
+        raise ValueError("end_offset and timestamp: expected one of them")
+    sources = log if isinstance(log, LogSources) else LogSources(log, on_damage=on_damage)
     replicas = sources.internal_logs(CONSUMER_OFFSETS)
     if end_offset is not None and len(replicas) > 1:
         raise ValueError(f"end_offset: expected one partition of {CONSUMER_OFFSETS}, found {len(replicas)}")
     state = _State(GroupRecords(sources.topic_names()))
     for one in replicas:
-        bound = end_offset if at is None else end_offset_at(one.chosen, at)
+        bound = end_offset if timestamp is None else end_offset_at(one.chosen, timestamp)
         state.read(one.chosen, bound, on_damage)
     return state.result(tuple(one.in_words() for one in replicas if one.others))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.internal_topics.latest import DamageHandler, raise_damage, runs_from
+from kafkafmt.log.internal_topics.latest import DamageHandler, log_reader, raise_damage, runs_from
 from kafkafmt.log.isolation import LogTransactions, TransactionTracker
 from kafkafmt.log.producer_snapshots import snapshot_entries
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX
@@ -99,7 +99,7 @@ def _described(
 
 def _last_snapshot(log: PartitionLog) -> tuple[int, list[SnapshotEntry]]:
     """Return the offset of the last readable snapshot within the log, and its entries; 0 and none without one."""
-    end_offset = log.end_offset
+    end_offset = log_reader(log).end_offset
     with storage_of(log.path).entries(log.path) as entries:
         names = sorted(
             (entry.name for entry in entries if entry.name.endswith(SNAPSHOT_SUFFIX)), reverse=True

@@ -187,7 +187,7 @@ def transactions(
         FileNotFoundError: there is no such folder, or it has no log.
         ValueError: for a log of another topic.
     """
-    sources = LogSources(log)
+    sources = LogSources(log, on_damage=on_damage)
     reading = _Reading(on_damage)
     notes = []
     if sources.has(TRANSACTION_STATE):

@@ -34,7 +34,9 @@ from kafkafmt.spark.values import (
 from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
-UNITS = ("records", "batches")
+# Units that are the state in internal topics: see `state_units`.
+STATE_UNITS = ("offsets", "transactions")
+UNITS = ("records", "batches", *STATE_UNITS)
 ON_CORRUPT = ("fail", "skip", "keep")
 DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
@@ -84,7 +86,8 @@ SOURCE_OPTIONS = (
         "unit",
         one_of(UNITS),
         "records",
-        "`records`, or `batches`: every header field, `file`, `position`, `size`, and the bytes as `batch`",
+        "`records`; `batches`: every header field, `file`, `position`, `size`, and the bytes as `batch`; or a state: "
+        "`offsets` of groups, `transactions`",
     ),
     Option(
         "columns",
@@ -154,6 +157,17 @@ SOURCE_OPTIONS = (
         "maxBatchBytes", parse_arrow_size, size_text(DEFAULT_BATCH_BYTES), "about the size of an Arrow batch"
     ),
     *(Option(name, str, None, _FILE_SYSTEM_HELP) for name in FILE_SYSTEM_OPTIONS),
+)
+# The options of a unit that is a state. endingTimestamp is the time of the state.
+_OF_STATE = (
+    "path",
+    "paths",
+    "unit",
+    "columns",
+    "endingTimestamp",
+    "onCorrupt",
+    "maxBatchBytes",
+    *FILE_SYSTEM_OPTIONS,
 )
 STREAM_OPTIONS = (
     Option(
@@ -238,10 +252,13 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Options, *, can_be_stream: bool) -> ReadOptions:
-        if options["onCorrupt"] == "keep" and options["unit"] == "records":
+        unit = options["unit"]
+        if options["onCorrupt"] == "keep" and unit != "batches":
             raise ValueError(
                 "onCorrupt: keep needs unit=batches, as damage is no record; expected fail or skip"
             )
+        if unit in STATE_UNITS:
+            options.ensure_only(_OF_STATE, f"unit={unit} does not take it")
         return cls(
             paths=_paths(options),
             topics=parse_topic_selection(options),
@@ -271,6 +288,10 @@ class StreamOptions:
         given = _given(options)
         given.ensure_none_of(BATCH_ONLY, "a stream does not take it")
         given.ensure_one_of("maxRowsPerTrigger", "maxOffsetsPerTrigger")
+        if given["unit"] in STATE_UNITS:
+            raise ValueError(
+                f"unit={given['unit']}: a stream cannot read a state; expected records or batches"
+            )
         limits = (
             given["maxBytesPerTrigger"],
             given["maxOffsetsPerTrigger"] or given["maxRowsPerTrigger"],

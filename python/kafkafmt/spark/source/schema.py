@@ -1,4 +1,4 @@
-"""The columns of both units of the source, in types of Spark and Arrow, and the columns of a read."""
+"""The columns of all units of the source, in types of Spark and Arrow, and the columns of a read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pyarrow as pa
 from kafkafmt._util.names import known_name
 from kafkafmt.columns.read import COLUMNS, arrow_schema
 from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
+from kafkafmt.spark.source.options import STATE_UNITS
+from kafkafmt.spark.source.state_units import state_types
 from kafkafmt.spark.tables import holds_options, with_options
 
 if TYPE_CHECKING:
@@ -25,11 +27,17 @@ SPARK_TYPES = {
     pa.int32(): "int",
     pa.int64(): "bigint",
     pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.list_(pa.string()): "array<string>",
     arrow_schema(["headers"]).field("headers").type: "array<struct<key:string,value:binary>>",
 }
 
 # The columns that have a value in every row, by unit.
-_NEVER_NULL = {"records": ("offset", "timestamp", "timestampType"), "batches": ("file", "position", "size")}
+_NEVER_NULL = {
+    "records": ("offset", "timestamp", "timestampType"),
+    "batches": ("file", "position", "size"),
+    "offsets": ("groupId",),
+    "transactions": ("producerId",),
+}
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ def _names(options: ReadOptions) -> Sequence[str]:
         return options.columns
     if options.unit == "records":
         return [name for name in known if name != "headers" or options.include_headers]
+    if options.unit in STATE_UNITS:
+        return list(known)
     return [name for name in known if name != DAMAGE_COLUMN or options.on_corrupt == "keep"]
 
 
@@ -111,6 +121,8 @@ def ddl(known: Mapping[str, pa.DataType], names: Iterable[str]) -> str:
 
 
 def _known(options: ReadOptions) -> dict[str, pa.DataType]:
+    if options.unit in STATE_UNITS:
+        return state_types(options.unit)
     if options.unit == "batches":
         return BATCH_TYPES
     return {field.name: field.type for field in arrow_schema(COLUMNS)}
