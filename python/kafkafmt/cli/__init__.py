@@ -17,6 +17,7 @@ from kafkafmt import __version__
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.gateway import gateway
+from kafkafmt.cli.groups import groups
 from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
@@ -25,6 +26,7 @@ from kafkafmt.cli.replay import replay
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.spark_archive import spark_archive
 from kafkafmt.cli.table import table
+from kafkafmt.cli.transactions import transactions
 from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
 
@@ -72,7 +74,7 @@ def _fail(message: str, status: int = 2) -> int:
 @click.group(
     cls=_OneLineErrors,
     headings={
-        "Look at logs": (inspect, verify),
+        "Look at logs": (inspect, verify, groups, transactions),
         "Change them": (convert, table),
         "Serve them": (serve, gateway),
         "Move records": (mirror, replay),

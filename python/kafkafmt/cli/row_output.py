@@ -50,6 +50,11 @@ class RowOutput:
             raise click.ClickException(f"{parquet}: already exists: --force replaces it")
         return cls(as_json, parquet)
 
+    @property
+    def is_table(self) -> bool:
+        """Whether the rows are printed as a table."""
+        return not self.as_json and self.parquet is None
+
     def write(
         self,
         fields: Sequence[Field],
@@ -101,8 +106,9 @@ def _print_tables(
 
 
 def _heading(field: Field) -> str:
-    name = field.name.removesuffix("_ms").replace("_", " ")
+    name = field.name.replace("_", " ")
     if _is_time(field):
+        name = name.removesuffix(" ms")
         return name if "timestamp" in name else f"{name} timestamp"
     return f"{name}#" if field.type in ("int32", "int64") else name
 

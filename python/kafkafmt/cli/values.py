@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,6 +99,22 @@ class Seconds(click.FloatRange):
             self.fail(f"expected a number of seconds, found {value!r}", param, ctx)
         found: float = super().convert(number, param, ctx)
         return found
+
+
+class Time(click.ParamType[datetime]):
+    """A time in ISO 8601. Without a time zone it is in UTC, as all times that commands print."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            # Python 3.10 does not parse the Z.
+            found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", value))
+        except ValueError:
+            self.fail(f"{value!r} is not a time, as 2026-01-31T12:00:00Z", param, ctx)
+        return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
 
 
 class Folder(click.ParamType[StoragePath]):

@@ -131,7 +131,7 @@ class ConsumerOffsets:
 
         A pending offset is a row of its own, with its producer id. A group without both is one row, too.
 
-        log_end_offsets: the end offsets of logs, from which the lag follows. Other lags are None.
+        log_end_offsets: the end offsets of logs, from which the lags of committed offsets follow. Others are None.
         """
         ends = log_end_offsets or {}
         of_group: dict[str, list[CommittedOffset]] = defaultdict(list)
@@ -148,7 +148,7 @@ class ConsumerOffsets:
                 where = TopicPartition(row["topic"], row["partition"])
                 end, offset, of_partition = ends.get(where), row["committed_offset"], owners.get(where, ())
                 row["log_end_offset"] = end
-                if end is not None and offset is not None:
+                if end is not None and offset is not None and row["pending_producer_id"] is None:
                     row["lag"] = max(end - offset, 0)
                 if len(of_partition) == 1:
                     for name in ("member_id", "instance_id", "client_id", "client_host"):
