@@ -73,7 +73,8 @@ def open_transactions(
         numbers = (run.index["base_offset"] >= end_offset).nonzero()[0].tolist()
         if numbers:
             found.add(run, numbers)
-            newest = max(newest, int(run.index["max_timestamp"][numbers].max()))
+            rows = run.index[numbers]
+            newest = max(newest, int(rows["max_timestamp"][rows["producer_id"] >= 0].max(initial=_NONE)))
     begun = dict(found.tracker.open_transactions)
     described = [
         _described(log, topic_partition, producer_id, begun[producer_id], known.get(producer_id))
