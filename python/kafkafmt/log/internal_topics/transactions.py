@@ -229,7 +229,7 @@ class _Reading:
             reason = str(error)
         else:
             if decoded.type_name is not None and not isinstance(decoded.value, RawMessage):
-                state = _state(decoded.key, decoded.value, where.partition)
+                state = transaction_state(decoded.key, decoded.value, where.partition)
                 self._states[state.transactional_id] = state
                 return
             found = f"type {decoded.api_key}, version {decoded.version}"
@@ -250,7 +250,8 @@ class _Reading:
         return Transactions(states, found, now, tuple(self._unknown), notes)
 
 
-def _state(key: Any, value: Any, coordinator_partition: int) -> TransactionState:
+def transaction_state(key: Any, value: Any, coordinator_partition: int) -> TransactionState:
+    """Return the state that a decoded record describes."""
     partitions = (
         TopicPartition(one.topic, number)
         for one in value.transaction_partitions or ()
