@@ -25,7 +25,17 @@ from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.planning import plan
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-_KINDS = (BinaryType(), BooleanType(), IntegerType(), LongType(), StringType(), TimestampType(), _HEADERS)
+_NAMES = ArrayType(StringType())
+_KINDS = (
+    BinaryType(),
+    BooleanType(),
+    IntegerType(),
+    LongType(),
+    StringType(),
+    TimestampType(),
+    _HEADERS,
+    _NAMES,
+)
 TYPES: dict[str, DataType] = {kind.simpleString(): kind for kind in _KINDS}
 
 

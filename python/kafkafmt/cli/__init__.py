@@ -90,9 +90,6 @@ def main(context: click.Context) -> None:
 
     \b
     kafkafmt inspect --summary /var/lib/kafka
-    kafkafmt verify /var/lib/kafka
-    kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1
-    kafkafmt serve /backup
     kafkafmt mirror kafka://east:9092/orders /backup --once
 
     kafkafmt COMMAND --help shows the options of a command. Documentation: docs/index.md.

@@ -237,6 +237,7 @@ class LogReader:
         """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`."""
         opened, offset = self._open, self.offset
         assert opened is not None
+        message = str(opened.records.with_source(error))
         if error.position is not None:
             self._position = opened.records.position_after(error)
         next_offset: int | None = None
@@ -249,7 +250,7 @@ class LogReader:
         if next_offset is not None and next_offset <= offset:
             return None
         self.offset = self.end_offset if next_offset is None else next_offset
-        return SourceDamage(self.topic_partition, offset, next_offset, str(error))
+        return SourceDamage(self.topic_partition, offset, next_offset, message)
 
     def _missing(self) -> SourceDamage | None:
         """Return the damage that a log was truncated below `end_offset`; None if it has new batches."""
