@@ -1,6 +1,7 @@
 """Pages whose blocks are run: each block of shell or Python prints what stands below it.
 
-Folders at the root are in a temporary one; `/backup` has the committed logs.
+Folders at the root are in a temporary one. `/backup` has the committed logs, `/broker` the groups and transactions that a
+broker of Kafka 4 left.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from data.real_logs import LOGS
 from mirror.page import BLOCK, Session, without_durations
 
 ROOT = Path(__file__).parents[2]
+COORDINATORS = ROOT / "tests" / "data" / "coordinators" / "4.x"
 _SECTION = r"^{marks} {title}\n.*?(?=^#{{1,{level}}} |\Z)"
 
 
@@ -28,6 +30,7 @@ def section(path: str, title: str) -> str:
 def assert_prints_what_it_says(text: str, folder: Path) -> None:
     """Run the blocks of a page one after the other, each with the files and names of those before it."""
     shutil.copytree(LOGS, folder / "backup")
+    shutil.copytree(COORDINATORS, folder / "broker")
     session = Session(folder, {})
     for block in BLOCK.finditer(text):
         printed = session.run(block["language"], block["code"]).replace(f"{folder}/", "/")

@@ -15,6 +15,8 @@ pytest.importorskip("pyarrow")
 
 PAGES = ["docs/tutorials/python.md", "docs/tutorials/command-line.md", "docs/inspect.md", "docs/convert.md"]
 SECTIONS = ["## In ten lines", "### Inspect a backup", "### Convert for old consumers"]
+# Of the page about a broker's folder.
+FORENSICS = ["## Groups and their offsets", "## Transactions"]
 MOST_LINES = 140
 
 
@@ -26,6 +28,13 @@ def test_section_of_readme_when_run_then_prints_what_it_says(title: str, tmp_pat
 @pytest.mark.parametrize("page", PAGES)
 def test_page_when_run_then_prints_what_it_says(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text()
+    assert_has_blocks_for_all_it_prints(text)
+    assert_prints_what_it_says(text, tmp_path)
+
+
+@pytest.mark.parametrize("title", FORENSICS)
+def test_section_of_forensics_when_run_then_prints_what_it_says(title: str, tmp_path: Path) -> None:
+    text = section("docs/forensics.md", title)
     assert_has_blocks_for_all_it_prints(text)
     assert_prints_what_it_says(text, tmp_path)
 
