@@ -51,7 +51,7 @@ def groups(
     parquet: Path | None,
     force: bool,
 ) -> int:
-    """Show the groups in a log directory: their committed offsets and lag, or their members.
+    """Show groups: committed offsets and lag, or members.
 
     DIR is a log directory of a broker or a copy of one, or the folder of a partition of __consumer_offsets; a path or a
     URI. Give all log directories of a broker, or of several brokers, together. Each partition is read once, from its

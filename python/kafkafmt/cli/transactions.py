@@ -44,7 +44,7 @@ def transactions(
     parquet: Path | None,
     force: bool,
 ) -> int:
-    """Show the open transactions in a log directory, and which of them hang.
+    """Show open transactions, and which of them hang.
 
     DIR is a log directory of a broker or a copy of one, or the folder of a partition of __transaction_state; a path or
     a URI. Give all log directories of a broker, or of several brokers, together. Each partition is read once, from its

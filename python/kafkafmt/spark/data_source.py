@@ -29,7 +29,7 @@ from kafkafmt.spark.source.options import STATE_UNITS, ReadOptions
 from kafkafmt.spark.source.planning import ReadTask, plan
 from kafkafmt.spark.source.reading import read_split
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema, table_schema
-from kafkafmt.spark.source.state_units import plan_state, read_state
+from kafkafmt.spark.source.state_reading import plan_state, read_state
 from kafkafmt.spark.source.streaming import LogSource
 from kafkafmt.spark.stream_reader import StreamReader
 from kafkafmt.spark.streaming import stream_reader
