@@ -1,7 +1,7 @@
 """Pages whose blocks are run: each block of shell or Python prints what stands below it.
 
-Folders at the root are in a temporary one. `/backup` has the committed logs, `/broker` the groups and transactions that a
-broker of Kafka 4 left.
+Folders at the root are in a temporary one. `/backup` has the committed logs. `/broker` has the groups and transactions
+that a broker of Kafka 4 left.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ TARGETS = (
     "response",
     "client_request",
     "schemas",
+    "coordinators",
 )
 # Of these the bytes are no record sets.
-PLAIN_TARGETS = ("codec", "request", "response", "client_request", "schemas")
+PLAIN_TARGETS = ("codec", "request", "response", "client_request", "schemas", "coordinators")
 
 with atheris.instrument_imports(include=["kafkafmt"]):
     import kafkafmt.log

@@ -19,9 +19,11 @@ import reference as ref
 from endpoints import raw_client
 from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
 from fuzz.client_request import CASES as CLIENT_REQUESTS
+from fuzz.coordinators import NULL, input_of
 from fuzz.log import SIZES
 from fuzz.response import CASES
 from fuzz.schemas import CASES as MESSAGES
+from kafkafmt.log import PartitionLog
 from kafkafmt.schemas import (
     CONTROL_RECORDS,
     GROUP_RECORDS,
@@ -32,12 +34,14 @@ from kafkafmt.schemas import (
 )
 from kafkafmt.server.wire import SUPPORTED
 from kernels.wire_messages import fetch_sample, produce_sample, produced_by_kernel
+from log.coordinators import FOLDER as COORDINATORS
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
 from schemas.vectors import vectors
 from server import messages
 
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
+SEED_RECORDS = 12
 MAX_VECTORS, MAX_VECTOR_BYTES = 100, 4000
 
 
@@ -97,6 +101,8 @@ def inputs(target: str) -> list[bytes]:
         return _requests()
     if target == "response":
         return _responses()
+    if target == "coordinators":
+        return _coordinators()
     if target == "schemas":
         return _messages()
     if target == "client_request":
@@ -110,6 +116,18 @@ def inputs(target: str) -> list[bytes]:
         for codec in range(1, 5)
         for plain in (b"", b"a", b"abc" * 100, EVERY_KIND)
     ]
+
+
+def _coordinators() -> list[bytes]:
+    """The records of the coordinators of real brokers, a few at a time."""
+    found = []
+    for path in sorted(COORDINATORS.glob("*/__[ct]*_[os]*-0")):
+        records = [(one.key, one.value) for one in PartitionLog(path).records() if one.key is not None]
+        short = [one for one in records if len(one[0]) < NULL and len(one[1] or b"") < NULL]
+        is_state = path.name.startswith("__transaction_state")
+        firsts = range(0, len(short), SEED_RECORDS)
+        found += [input_of(254 + is_state, short[first : first + SEED_RECORDS]) for first in firsts]
+    return found
 
 
 def _responses() -> list[bytes]:

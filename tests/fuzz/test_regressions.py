@@ -22,6 +22,7 @@ TARGETS = (
     "response",
     "client_request",
     "schemas",
+    "coordinators",
 )
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))

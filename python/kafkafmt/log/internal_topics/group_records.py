@@ -50,6 +50,7 @@ _PLACES = {
 _WITHOUT_GROUPS = (
     "ConsumerGroupPartitionMetadata",
     "ConsumerGroupRegularExpression",
+    "ShareGroupPartitionMetadata",
     "ShareGroupStatePartitionMetadata",
 )
 
@@ -98,8 +99,10 @@ class GroupRecords:
     def _learn_names(self, name: str, value: Any) -> None:
         if name == "ConsumerGroupPartitionMetadata":
             self._names |= {topic.topic_id: topic.topic_name for topic in value.topics}
-        elif name == "ShareGroupStatePartitionMetadata":
-            for topics in (value.initializing_topics, value.initialized_topics, value.deleting_topics):
+        elif name in ("ShareGroupPartitionMetadata", "ShareGroupStatePartitionMetadata"):
+            # Early layouts lack some fields.
+            for name_of_topics in ("initializing_topics", "initialized_topics", "deleting_topics"):
+                topics = getattr(value, name_of_topics, ())
                 self._names |= {topic.topic_id: topic.topic_name for topic in topics}
 
     def groups(self) -> Iterator[Group]:
