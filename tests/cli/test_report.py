@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.logs import flip, is_one_line, run, segments, write_log
+from cli.logs import flip, is_one_line, json_lines, run, segments, write_log
 from docs.pages import assert_prints_what_it_says, section
 from kafkafmt import Codec
 
@@ -100,6 +100,19 @@ def test_html_when_another_option_has_no_effect_then_is_refused(log: Path, other
 def test_html_when_the_engine_is_spark_then_is_refused(log: Path) -> None:
     done = run("inspect", "--html", log / "report.html", "--engine", "spark", log)
     assert done.exit_code == 2
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.x"])
+def test_html_when_groups_have_committed_then_has_their_offsets(tmp_path: Path, release: str) -> None:
+    logs = Path(__file__).parents[1] / "data" / "coordinators" / release
+    assert run("inspect", "--html", tmp_path / "report.html", logs).exit_code == 0
+    found = {tuple(row) for row in data_of(tmp_path / "report.html")["positions"]}
+    rows = json_lines(run("groups", "--json", logs).stdout)
+    committed = [
+        row for row in rows if row["committed_offset"] is not None and row["pending_producer_id"] is None
+    ]
+    names = ("group_id", "topic", "partition", "committed_offset")
+    assert found == {tuple(row[name] for name in names) for row in committed} != set()
 
 
 def test_section_of_the_docs_when_run_then_prints_what_it_says(tmp_path: Path) -> None:

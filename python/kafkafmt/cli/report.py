@@ -15,7 +15,15 @@ from kafkafmt._util.staging import staged_file
 from kafkafmt.cli.output import in_words, notify, progress_bar, size_in_words
 from kafkafmt.cli.sources import SourceFile, find_sources
 from kafkafmt.jobs.files import Progress
-from kafkafmt.jobs.report import PageHead, Totals, count_logs, gather_partitions, page_chunks
+from kafkafmt.jobs.report import (
+    GroupPosition,
+    PageHead,
+    Totals,
+    count_logs,
+    gather_partitions,
+    page_chunks,
+)
+from kafkafmt.log.internal_topics.offsets import CONSUMER_OFFSETS, consumer_offsets
 from kafkafmt.storage.locations import without_secrets
 
 
@@ -55,8 +63,22 @@ def _write(page: Path, head: PageHead, sources: Sequence[SourceFile], progress: 
     partitions = gather_partitions(sources, deep=head.is_deep, progress=progress)
     try:
         with staged_file(page) as file:
-            for chunk in page_chunks(head, partitions, (), totals):
+            for chunk in page_chunks(head, partitions, _positions(sources), totals):
                 file.write(chunk)
     except OSError as error:
         raise click.ClickException(f"{error.filename or page}: {error.strerror or error}") from None
     return totals
+
+
+def _positions(sources: Sequence[SourceFile]) -> list[GroupPosition]:
+    """Return the offsets that groups have committed in the log directories of the sources, if their topic is there."""
+    directories = {
+        source.path.absolute().parent.parent
+        for source in sources
+        if source.topic_partition is not None and source.topic_partition.topic == CONSUMER_OFFSETS
+    }
+    if not directories:
+        return []
+    # Damage is skipped here: the report has it as a problem of the partition.
+    found = consumer_offsets(sorted(directories, key=str), on_damage=lambda _: None)
+    return [GroupPosition(one.group_id, one.topic, one.partition, one.offset) for one in found.offsets]
