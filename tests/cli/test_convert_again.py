@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from cli.logs import content, json_lines, run, segments
-from kafkafmt.jobs.convert import ConvertOptions, SegmentTask, convert_segment, plan
-from kafkafmt.jobs.convert import segment as segment_module
+from kafkafmt.jobs.convert import ConvertOptions, convert_segment, plan
+from kafkafmt.jobs.rewrite import SegmentTask
+from kafkafmt.jobs.rewrite import segment as segment_module
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,

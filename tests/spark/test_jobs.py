@@ -14,7 +14,7 @@ import pytest
 import kafkafmt.spark as kafkafmt_spark
 from cli.logs import content, flip, is_one_line, json_lines, run, run_process, segments, write_log
 from kafkafmt import Codec, FileRecords
-from kafkafmt.jobs.convert import ConvertError
+from kafkafmt.jobs.rewrite import RewriteError
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs import running
 from kafkafmt.spark.jobs.files import list_files
@@ -126,7 +126,7 @@ def test_source_when_there_is_none_then_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
-    with pytest.raises(ConvertError, match=expected):
+    with pytest.raises(RewriteError, match=expected):
         kafkafmt_spark.convert(spark, source, "out", codec="lz4")
 
 

@@ -42,12 +42,12 @@ from kafkafmt.jobs.convert import (
     STATUSES,
     ConvertMemory,
     ConvertOptions,
-    SegmentReport,
-    SegmentTask,
+    ConvertReport,
     convert_in_processes,
     plan,
     split_unchanged,
 )
+from kafkafmt.jobs.rewrite import SegmentTask
 from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.storage import RemotePath, StoragePath, limit_read_ahead
 from kafkafmt.types import Codec
@@ -220,13 +220,13 @@ def _cores() -> int:
 
 def _on_spark(
     tasks: Sequence[SegmentTask], options: ConvertOptions, master: str | None, progress: Callable[[int], None]
-) -> Generator[SegmentReport, None, None]:
+) -> Generator[ConvertReport, None, None]:
     from kafkafmt.spark import convert_on_spark
 
     yield from convert_on_spark(tasks, options, master, progress)
 
 
-def _reported(reports: Iterable[SegmentReport], *, as_json: bool) -> Iterator[SegmentReport]:
+def _reported(reports: Iterable[ConvertReport], *, as_json: bool) -> Iterator[ConvertReport]:
     """Yield the reports, and print what each has to say."""
     for report in reports:
         if as_json:
@@ -246,7 +246,7 @@ def _reported(reports: Iterable[SegmentReport], *, as_json: bool) -> Iterator[Se
         yield report
 
 
-def _summary(reports: Sequence[SegmentReport]) -> dict[str, Any]:
+def _summary(reports: Sequence[ConvertReport]) -> dict[str, Any]:
     statuses = Counter(report.status for report in reports)
     made = [report for report in reports if report.status not in ("failed", "gone")]
     return {
@@ -264,8 +264,8 @@ def _summary(reports: Sequence[SegmentReport]) -> dict[str, Any]:
     }
 
 
-def _print_reports(reports: Sequence[SegmentReport], options: ConvertOptions) -> None:
-    by_topic: dict[str, list[SegmentReport]] = {}
+def _print_reports(reports: Sequence[ConvertReport], options: ConvertOptions) -> None:
+    by_topic: dict[str, list[ConvertReport]] = {}
     for report in sorted(reports, key=lambda report: report.path):
         by_topic.setdefault(report.topic or Path(report.path).parent.name, []).append(report)
     print_table(_COLUMNS, [_cells(topic, found) for topic, found in by_topic.items()])
@@ -282,7 +282,7 @@ def _print_reports(reports: Sequence[SegmentReport], options: ConvertOptions) ->
         notify("--on-corrupt skip converts damaged segments without their damaged batches")
 
 
-def _cells(topic: str, reports: Sequence[SegmentReport]) -> tuple[str, ...]:
+def _cells(topic: str, reports: Sequence[ConvertReport]) -> tuple[str, ...]:
     return (
         topic,
         f"{len({report.partition for report in reports}):,}",
@@ -294,7 +294,7 @@ def _cells(topic: str, reports: Sequence[SegmentReport]) -> tuple[str, ...]:
     )
 
 
-def _statuses_in_words(reports: Sequence[SegmentReport]) -> str:
+def _statuses_in_words(reports: Sequence[ConvertReport]) -> str:
     counts = Counter(report.status for report in reports)
     words = [f"{counts[status]:,} {status}" for status in STATUSES if counts[status]]
     left_out = sum(len(report.damage) for report in reports if report.status != "failed")

@@ -9,10 +9,10 @@ import sys
 import numpy as np
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject_GenericGetAttr
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from ..wire.bytes cimport Cursor
 from ..wire.layout cimport *
@@ -97,6 +97,17 @@ cdef class LocatedRecords:
             ranges.raise_at(failed, &failure)
         self.count = total
 
+    @staticmethod
+    cdef LocatedRecords beside(LocatedRecords other, Py_ssize_t count):
+        """Return an object with room for `count` rows, which point into the same memory as those of `other`."""
+        cdef LocatedRecords made = LocatedRecords.__new__(LocatedRecords)
+        made.ranges = other.ranges
+        made.new_value = other.new_value
+        made.rows = <RecordRow*>PyMem_Malloc(max(count, 1) * sizeof(RecordRow))
+        if made.rows == NULL:
+            raise MemoryError()
+        return made
+
     def __dealloc__(self):
         PyMem_Free(self.rows)
 
@@ -123,6 +134,51 @@ cdef class LocatedRecords:
             raise IndexError(f"records {first} to {stop} of {self.count}")
         return 0
 
+    cdef int check_mask(self, Py_ssize_t size) except -1:
+        if size != self.count:
+            raise ValueError(f"mask: expected an entry for each of {self.count} records, found {size}")
+        return 0
+
+    def select(self, const uint8_t[::1] wanted not None):
+        """Return the records whose entry of `wanted` is not 0. Nothing is copied but their rows."""
+        cdef Py_ssize_t i, count = 0
+        self.check_mask(wanted.shape[0])
+        cdef LocatedRecords made = LocatedRecords.beside(self, self.count)
+        with nogil:
+            for i in range(self.count):
+                if wanted[i]:
+                    made.rows[count] = self.rows[i]
+                    count += 1
+        made.count = count
+        return made
+
+    def with_value(self, const uint8_t[::1] replaced not None, bytes value):
+        """Return the records, with the value `value` (None: null) for those whose entry of `replaced` is not 0.
+
+        `size_in_bytes` and `ends()` stay those of the source.
+        """
+        cdef Py_ssize_t i
+        cdef const uint8_t* data = NULL
+        cdef int32_t size = -1
+        self.check_mask(replaced.shape[0])
+        if value is not None:
+            if PyBytes_GET_SIZE(value) > INT32_MAX:
+                raise OverflowError(f"{len(value)} bytes do not fit into a value")
+            data = <const uint8_t*>PyBytes_AS_STRING(value)
+            size = <int32_t>PyBytes_GET_SIZE(value)
+        if self.new_value is not None:
+            raise ValueError("the records have a replaced value already")
+        cdef LocatedRecords made = LocatedRecords.beside(self, self.count)
+        made.new_value = value
+        made.count = self.count
+        with nogil:
+            for i in range(self.count):
+                made.rows[i] = self.rows[i]
+                if replaced[i]:
+                    made.rows[i].value = data
+                    made.rows[i].value_size = size
+        return made
+
     @property
     def partial_messages(self):
         """The number of wrappers that end in a partial message. Such messages are not among the records."""
@@ -144,6 +200,16 @@ cdef class LocatedRecords:
         with nogil:
             for i in range(self.count):
                 out[i] = self.rows[i].offset
+        return result
+
+    def batch_numbers(self):
+        """Return for each record the number of its batch among the batches that were located, as int32."""
+        cdef Py_ssize_t i
+        result = np.empty(self.count, np.int32)
+        cdef int32_t[::1] out = result
+        with nogil:
+            for i in range(self.count):
+                out[i] = self.rows[i].batch
         return result
 
     def ends(self):

@@ -8,24 +8,14 @@ of a partition folder (leader epochs, producer snapshots, metadata) belong to th
 """
 
 from kafkafmt.jobs.convert.memory import ConvertMemory
-from kafkafmt.jobs.convert.processes import convert_in_processes
-from kafkafmt.jobs.convert.segment import convert_segment, split_unchanged
-from kafkafmt.jobs.convert.tasks import (
-    STATUSES,
-    ConvertError,
-    ConvertOptions,
-    SegmentReport,
-    SegmentTask,
-    plan,
-)
+from kafkafmt.jobs.convert.segment import convert_in_processes, convert_segment, split_unchanged
+from kafkafmt.jobs.convert.tasks import STATUSES, ConvertOptions, ConvertReport, plan
 
 __all__ = [
     "STATUSES",
-    "ConvertError",
     "ConvertMemory",
     "ConvertOptions",
-    "SegmentReport",
-    "SegmentTask",
+    "ConvertReport",
     "convert_in_processes",
     "convert_segment",
     "plan",

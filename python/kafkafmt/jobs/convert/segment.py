@@ -1,133 +1,62 @@
-"""Convert one segment to another format or codec, in bounded memory, atomically, and once.
+"""Convert one segment to another format or codec. `rewrite.segment` says how it is written and committed.
 
-A converted segment has a sidecar, `<base offset>.converted`, with its source and options. Brokers ignore files of that
-name (LogLoader ignores unknown suffixes). A segment counts as done only if its sidecar matches the present source, the
-options, and the target files. So a second run converts only what is missing.
-
-Concurrent attempts at one segment write separate temporary files. They check and change the target only under a lock.
-So one attempt commits, and the others find the segment done.
-
-Compaction merges source segments, and retention deletes them. Their converted segments are removed by the commit of the
-segment that has their offsets now. The sidecar lists them as outdated before the new segment is renamed; after that
-they are removed. So after a kill the target has the old segments, or the new one and some of the old ones. Readers
-return no offset twice (`log.overlaps`), and the next run removes the old ones.
-
-Records below the source's log start offset are deleted. This offset is written to the target's
-`log-start-offset-checkpoint` before any segment is committed, for brokers and for all readers here. It is never
-lowered.
+A converted segment has the sidecar `<base offset>.converted`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
-import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from kafkafmt._util.directory_lock import lock_log_directory
-from kafkafmt._util.files import NotRegularFileError, read_regular, replace_file
-from kafkafmt._util.locks import locked_file
 from kafkafmt.codecs.measuring import decompressed_bytes
 from kafkafmt.convert.chunks import ConvertedChunks
 from kafkafmt.convert.options import ConversionStats
-from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
-from kafkafmt.jobs.convert.log_starts import carry_log_start, is_log_start_carried
+from kafkafmt.jobs import rewrite
 from kafkafmt.jobs.convert.memory import ConvertMemory
-from kafkafmt.jobs.convert.tasks import (
-    SIDECAR_SUFFIX,
-    ConvertError,
-    ConvertOptions,
-    SegmentReport,
-    SegmentTask,
-    intact_ranges,
-)
-from kafkafmt.jobs.files import damage_row, is_deleted, is_expected_tail, is_there
-from kafkafmt.log import (
-    AbortedTransaction,
-    PartitionLog,
-    Segment,
-    SegmentRecords,
-    SegmentWriter,
-    find_damage,
-    remove_stale_temporaries,
-)
-from kafkafmt.log.checkpoints import LogStartOffsets
-from kafkafmt.log.segment import (
-    LOG_SUFFIX,
-    MAX_OFFSET,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    is_segment_file_name,
-    segment_file_name,
-)
+from kafkafmt.jobs.convert.tasks import ConvertOptions, ConvertReport
+from kafkafmt.jobs.files import Progress
+from kafkafmt.jobs.rewrite import SegmentRewrite, SegmentTask, rewrite_segment, run_in_processes
+from kafkafmt.log import Segment, SegmentRecords
 from kafkafmt.memory.errors import MemoryPlanError
-from kafkafmt.records.base import MemoryRecords, RunFilter
-from kafkafmt.storage import StoragePath, storage_of
+from kafkafmt.records.base import RunFilter
 from kafkafmt.types import Codec
 
-if TYPE_CHECKING:
-    from _kafkafmt.batches.scan import BatchRun
-
-# A larger result is split into several segments: many small records below v2 may exceed this.
-MAX_SEGMENT_BYTES = 2**31 - 1
-_SIDECAR_VERSION = 1
-# The suffixes of a broker's files while compaction replaces segments.
-_BEING_COMPACTED = (".cleaned", ".swap")
-
-Progress = Callable[[int], None]
+_SETTINGS = ("to_magic", "codec", "level")
 
 
 def convert_segment(
     task: SegmentTask, options: ConvertOptions, progress: Progress | None = None
-) -> SegmentReport:
+) -> ConvertReport:
     """Convert one segment, unless that was done already.
 
     Damage and errors of the file system are reported in the result, not raised. progress: called with the number of
     source bytes read since its last call.
     """
-    report = SegmentReport.of(task)
-    started = time.perf_counter()
-    try:
-        _Conversion(task, options, report, progress).run()
-    except (KafkaFormatError, OSError, ValueError) as error:
-        report.fail(error)
-        if isinstance(error, FileNotFoundError) and is_deleted(task.segment.path):
-            report.status = "gone"
-    report.seconds = time.perf_counter() - started
-    return report
+    return rewrite_segment(
+        task, partial(_Conversion, options=options, progress=progress), ConvertReport.of(task)
+    )
+
+
+def convert_in_processes(
+    tasks: Sequence[SegmentTask], options: ConvertOptions, jobs: int, progress: Progress | None = None
+) -> Generator[ConvertReport, None, None]:
+    """Convert segments in `jobs` processes, as `run_in_processes`."""
+    return run_in_processes(tasks, partial(convert_segment, options=options), _failed, jobs, progress)
 
 
 def split_unchanged(
     tasks: Sequence[SegmentTask], options: ConvertOptions
-) -> tuple[list[SegmentReport], list[SegmentTask]]:
+) -> tuple[list[ConvertReport], list[SegmentTask]]:
     """Return the reports of segments that earlier runs have converted, and the remaining tasks.
 
-    Raises ConvertError if earlier runs had another to_magic, codec or level, unless `options.force` is set.
+    Raises RewriteError if earlier runs had another to_magic, codec or level, unless `options.force` is set.
     """
-    unchanged, left = [], []
-    log_starts = LogStartOffsets()
-    for task in tasks:
-        report = SegmentReport.of(task)
-        try:
-            conversion = _Conversion(task, options, report, None)
-            if (other := conversion.other_options()) is not None:
-                raise ConvertError(
-                    f"{task.target_folder.parent}: holds segments that were converted {other}: --force replaces them"
-                )
-            is_done = conversion.adopt_done() and not task.stale and is_log_start_carried(task, log_starts)
-        except OSError:
-            is_done = False
-        if is_done:
-            conversion.remove_lock()
-            unchanged.append(report)
-        else:
-            left.append(task)
-    return unchanged, left
+    return rewrite.split_unchanged(tasks, partial(_Conversion, options=options), ConvertReport.of)
+
+
+def _failed(task: SegmentTask, error: Exception) -> ConvertReport:
+    return ConvertReport.of(task).fail(error)
 
 
 class _BoundedRecords(SegmentRecords):
@@ -146,100 +75,28 @@ class _BoundedRecords(SegmentRecords):
         return super().read_at(position, size, memory)
 
 
-class _Conversion:
-    """One attempt at one segment."""
+class _Conversion(SegmentRewrite):
+    """One attempt at converting one segment."""
+
+    done = "converted"
 
     def __init__(
-        self, task: SegmentTask, options: ConvertOptions, report: SegmentReport, progress: Progress | None
+        self,
+        task: SegmentTask,
+        report: ConvertReport,
+        *,
+        options: ConvertOptions,
+        progress: Progress | None = None,
     ) -> None:
-        self.task = task
-        self.segment = task.segment
+        super().__init__(task, options, report, progress)
         self.options = options
-        self.report = report
-        self.progress = progress
-        # Read before the segment: if batches are appended meanwhile, the next run converts it again.
-        self.source = _source_state(task.segment.path)
         self.stats = ConversionStats()
-        self.lock = task.sidecar.with_name(f".{task.sidecar.name}.lock")
+        self._convert_report = report
 
-    def run(self) -> None:
-        self.report.source_bytes = self.source["source_bytes"]
-        with lock_log_directory(self.task.target_folder.parent):
-            self._convert()
-
-    def _convert(self) -> None:
-        folder = self.task.target_folder
-        folder.mkdir(parents=True, exist_ok=True)
-        carry_log_start(self.task)
-        with locked_file(self.lock, remove=True):
-            if self.adopt_done():
-                self._remove_stale(self._stale(), {})
-                return
-            self._outdated()
-        remove_stale_temporaries(folder)
-        try:
-            self._write_or_leave_out()
-        except FileExistsError:
-            with locked_file(self.lock, remove=True):
-                if not self.adopt_done():
-                    raise
-
-    def _write_or_leave_out(self) -> None:
-        try:
-            self._write([(0, None)])
-        except KafkaFormatError as error:
-            if isinstance(error, DecompressionLimitError):
-                self._refuse_too_large(error.position)
-            self.report.damage = self._damage(error)
-            if self.options.on_corrupt == "fail" or not self.report.damage:
-                raise
-            self.stats, self.progress = ConversionStats(), None
-            self._write(intact_ranges(self.report.damage))
-
-    def _write(self, ranges: Sequence[tuple[int, int | None]]) -> None:
-        """Convert `ranges` of the source, and commit the result."""
-        writers: list[SegmentWriter] = []
-        try:
-            writers.append(self._writer(self.segment.base_offset))
-            for chunk in self._chunks(ranges):
-                if writers[-1].size_in_bytes + len(chunk) > MAX_SEGMENT_BYTES and writers[-1].size_in_bytes:
-                    first = next(MemoryRecords(chunk).batches())
-                    writers.append(self._writer(first.base_offset))
-                writers[-1].append(chunk)
-            if self.options.to_magic not in (0, 1):
-                self._add_aborted_transactions(writers)
-            self._commit(writers)
-        finally:
-            for writer in writers:
-                writer.abort()
-
-    def _writer(self, base_offset: int) -> SegmentWriter:
-        return SegmentWriter(self.task.target_folder, base_offset, replace=True)
-
-    def _commit(self, writers: Sequence[SegmentWriter]) -> None:
-        """Commit the segments, the one with the source's name last, unless another attempt has done so."""
-        with locked_file(self.lock, remove=True):
-            if not self.adopt_done():
-                outdated, stale = self._outdated(), self._stale()
-                for sizes in stale.values():
-                    outdated |= sizes
-                targets = {writer.path.name: writer.size_in_bytes for writer in writers}
-                self._refuse_others(targets.keys() - outdated.keys())
-                self._write_sidecar(targets, outdated)
-                for writer in reversed(writers):
-                    writer.commit()
-                if outdated or stale:
-                    self._remove(outdated.keys() - targets.keys())
-                    self._remove_stale(stale, targets)
-                    self._write_sidecar(targets, {})
-                self.report.target_bytes = sum(writer.size_in_bytes for writer in writers)
-                self.report.records_converted = self.stats.records_converted
-                self.report.partial_messages = self.stats.partial_messages
-
-    def _chunks(self, ranges: Sequence[tuple[int, int | None]]) -> Iterator[memoryview]:
-        options = self.options
+    def chunks(self, ranges: Sequence[tuple[int, int | None]]) -> Iterator[memoryview]:
+        options, self.stats = self.options, ConversionStats()
         for start, end in ranges:
-            with _BoundedRecords(self.segment, start, end, options, self._watched) as records:
+            with _BoundedRecords(self.segment, start, end, options, self.watched) as records:
                 yield from ConvertedChunks(
                     records,
                     options.conversion(),
@@ -248,32 +105,36 @@ class _Conversion:
                     reuse_memory=True,
                 )
 
-    def _watched(self, runs: Iterator[BatchRun]) -> Iterator[BatchRun]:
-        """Report the bytes of each run as progress."""
-        for run in runs:
-            if self.progress is not None:
-                self.progress(run.end_position - int(run.index["position"][0]))
-            yield run
+    @property
+    def has_transactions(self) -> bool:
+        return self.options.to_magic not in (0, 1)
 
-    def _add_aborted_transactions(self, writers: Sequence[SegmentWriter]) -> None:
-        """Add each aborted transaction to the segment with its marker."""
-        starts = [writer.base_offset for writer in writers]
-        for transaction in self._aborted_transactions(writers[-1].next_offset):
-            writers[max(bisect_right(starts, transaction.last_offset) - 1, 0)].add_aborted_transactions(
-                [transaction]
-            )
+    def settings(self) -> dict[str, Any]:
+        options = self.options
+        return dict(zip(_SETTINGS, (options.to_magic, _name(options.codec), options.level), strict=True))
 
-    def _aborted_transactions(self, end_offset: int) -> list[AbortedTransaction]:
-        """Return the transactions whose abort marker is in the source; read from the log if the index is damaged."""
-        found = self.segment.aborted_transactions()
-        if found is not None:
-            return found
-        log = PartitionLog(self.segment.path.parent)
-        aborted = log.scan_aborted_transactions(end_offset)
-        return [one for one in aborted if one.last_offset >= self.segment.base_offset]
+    def settings_in_words(self, found: dict[str, Any]) -> str:
+        given = {f"--{name.replace('_', '-')}": found.get(name) for name in _SETTINGS}
+        return f"with {' '.join(f'{name} {value}' for name, value in given.items() if value is not None)}"
 
-    def _refuse_too_large(self, position: int | None) -> None:
-        """Raise MemoryPlanError if the batch at `position` decompresses to more than the memory allows."""
+    def extra_settings(self) -> dict[str, Any]:
+        return {"zstd_fallback": _name(self.options.zstd_fallback)}
+
+    def fits(self, found: dict[str, Any]) -> bool:
+        # Without a fallback, the source had no zstd batches.
+        return found.get("zstd_fallback") in (None, _name(self.options.zstd_fallback))
+
+    def outcome(self) -> dict[str, Any]:
+        return {
+            "records_converted": self.stats.records_converted,
+            "partial_messages": self.stats.partial_messages,
+        }
+
+    def complete_report(self, outcome: dict[str, Any]) -> None:
+        self._convert_report.records_converted = int(outcome.get("records_converted", 0))
+        self._convert_report.partial_messages = int(outcome.get("partial_messages", 0))
+
+    def refuse_too_large(self, position: int | None) -> None:
         memory = self.options.memory
         if memory is None or position is None:
             return
@@ -283,180 +144,6 @@ class _Conversion:
         if size is not None and size > memory.max_batch_bytes:
             raise _too_large(position, size, memory, " decompressed")
 
-    def _damage(self, error: KafkaFormatError) -> list[dict[str, Any]]:
-        """Return all damage if it is to be skipped, otherwise that of `error`; empty if that is not damage."""
-        limit = self.options.max_batch_bytes
-        if self.options.on_corrupt == "skip":
-            with self.segment.open(max_decompressed_bytes=limit) as records:
-                damage = [
-                    found
-                    for found in find_damage(records, deep=True, strict=False)
-                    if not is_expected_tail(found, is_active=self.segment.is_active)
-                ]
-            for found in damage:
-                if found.kind == "invalid":  # a batch that is larger than the memory is "invalid", too
-                    self._refuse_too_large(found.position)
-            return [damage_row(found) for found in damage]
-        if error.position is None or error.path != str(self.segment.path):
-            return []
-        with self.segment.open(error.position, max_decompressed_bytes=limit) as records:
-            first = next(find_damage(records, deep=True, strict=False), None)
-        return [] if first is None or first.position != error.position else [damage_row(first)]
-
-    def _stale(self) -> dict[Path, dict[str, int]]:
-        """Return the sidecars of segments without a source, with the names and sizes of these segments.
-
-        Empty while the source is being compacted: a broker renames the old segments before the new one exists.
-        """
-        folder = self.segment.path.parent
-        with storage_of(folder).entries(folder) as entries:
-            if not self.task.stale or any(entry.name.endswith(_BEING_COMPACTED) for entry in entries):
-                return {}
-        end_offset = MAX_OFFSET
-        if self.segment.is_active:
-            end_offset = self.segment.base_offset
-            with contextlib.suppress(KafkaFormatError):
-                end_offset = self.segment.find_next_offset()
-        stale = {}
-        for base_offset in self.task.stale:
-            sidecar = self.task.target_folder / segment_file_name(base_offset, SIDECAR_SUFFIX)
-            found = _read_sidecar(sidecar)
-            if found is None:
-                continue
-            source = folder / PurePosixPath(found["source"]).name
-            if found["source"] != str(source) or is_there(source):
-                continue
-            sizes = self._target_sizes(found)
-            if base_offset < end_offset:
-                stale[sidecar] = sizes
-            else:
-                self.report.kept += [str(self.task.target_folder / name) for name in sorted(sizes)]
-        return stale
-
-    def _remove_stale(self, stale: dict[Path, dict[str, int]], targets: dict[str, int]) -> None:
-        """Remove stale segments, except `targets`, and then their sidecars, so that a run after a kill can continue."""
-        for sidecar, sizes in stale.items():
-            names = sorted(sizes.keys() - targets.keys())
-            self._remove(names)
-            sidecar.unlink(missing_ok=True)
-            self.report.removed += [str(self.task.target_folder / name) for name in names]
-
-    def other_options(self) -> str | None:
-        """Return a text on the other options with which the segment was converted; None if none, or with `force`."""
-        found = None if self.options.force else _read_sidecar(self.task.sidecar)
-        if found is None or found["source"] != str(self.segment.path) or not self._target_sizes(found):
-            return None
-        made = found.get("to_magic"), found.get("codec"), found.get("level")
-        if made == (self.options.to_magic, _name(self.options.codec), self.options.level):
-            return None
-        names = ("--to-magic", "--codec", "--level")
-        given = [f"{name} {value}" for name, value in zip(names, made, strict=True) if value is not None]
-        return f"with {' '.join(given)}"
-
-    def _fits(self, found: dict[str, Any]) -> bool:
-        """Whether this conversion would have the same result as the one of the sidecar `found`."""
-        return (
-            {**found, **self._wanted()} == found
-            and (found.get("codec"), found.get("level")) == (_name(self.options.codec), self.options.level)
-            # Without a fallback, the source had no zstd batches; without skipped damage, it had none.
-            and found.get("zstd_fallback") in (None, _name(self.options.zstd_fallback))
-            and (not found.get("damage") or self.options.on_corrupt == "skip")
-        )
-
-    def _wanted(self) -> dict[str, Any]:
-        return {
-            "version": _SIDECAR_VERSION,
-            "source": str(self.segment.path),
-            **self.source,
-            "to_magic": self.options.to_magic,
-        }
-
-    def remove_lock(self) -> None:
-        """Remove the lock file of a killed attempt. Waits for a running attempt, which removes it itself."""
-        if self.lock.exists():
-            with locked_file(self.lock, remove=True):
-                pass
-
-    def adopt_done(self) -> bool:
-        """Return whether this segment was converted already, and if so, complete the report."""
-        found = _read_sidecar(self.task.sidecar)
-        if found is None or found["outdated"] or not self._fits(found):
-            return False
-        sizes = self._target_sizes(found)
-        if not sizes or sizes != found["targets"]:
-            return False
-        self.report.status, self.report.target_bytes = "unchanged", sum(sizes.values())
-        self.report.records_converted = int(found.get("records_converted", 0))
-        self.report.damage = list(found.get("damage", []))
-        self.report.partial_messages = int(found.get("partial_messages", 0))
-        return True
-
-    def _target_sizes(self, found: dict[str, Any]) -> dict[str, int]:
-        """Return names and sizes of the existing segments that a sidecar lists."""
-        names = {*found["targets"], *found["outdated"]}
-        paths = [self.task.target_folder / name for name in names]
-        return {path.name: path.stat().st_size for path in paths if path.exists()}
-
-    def _outdated(self) -> dict[str, int]:
-        """Return names and sizes of the segments of an earlier conversion, of an older source or with other options.
-
-        Raises FileExistsError if the target has a segment that no conversion of this source has written.
-        """
-        found = _read_sidecar(self.task.sidecar)
-        if found is None:
-            self._refuse_others([self.task.target.name])
-            return {}
-        sizes = self._target_sizes(found)
-        if sizes and found["source"] != str(self.segment.path):
-            self._refuse(self.task.target_folder / min(sizes), f"it was made from {found['source']}")
-        if (other := self.other_options()) is not None:
-            message = f"was converted {other}: force replaces it"
-            raise FileExistsError(errno.EEXIST, message, str(self.task.target))
-        self._refuse_others({self.task.target.name} - sizes.keys())
-        for name, size in sizes.items():
-            # After a killed commit, some segments are new, and some are those that they were to replace.
-            if size not in (found["targets"].get(name), found["outdated"].get(name)):
-                self._refuse_others([name])
-        return sizes
-
-    def _refuse_others(self, names: Iterable[str]) -> None:
-        """Raise FileExistsError if one of these segments exists: the sidecar does not list it."""
-        for name in names:
-            path = self.task.target_folder / name
-            if path.exists():
-                sidecar = self.task.sidecar.name
-                is_there = self.task.sidecar.exists()
-                what = "does not tell of it" if is_there else "is not there"
-                self._refuse(path, f"no result of a conversion that is known: {sidecar} {what}")
-
-    def _refuse(self, path: Path, reason: str) -> NoReturn:
-        way = f"remove it and {self.task.sidecar.name}, or choose another target folder, to have it converted"
-        raise FileExistsError(errno.EEXIST, f"is in the way, {reason}; {way}", str(path))
-
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            path = self.task.target_folder / name
-            for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-                path.with_suffix(suffix).unlink(missing_ok=True)
-
-    def _write_sidecar(self, targets: dict[str, int], outdated: dict[str, int]) -> None:
-        """Write the sidecar. This must be done before segments are committed, so that none is without a sidecar.
-
-        While it lists outdated segments, these may still exist in place of the targets.
-        """
-        content = {
-            **self._wanted(),
-            "zstd_fallback": _name(self.options.zstd_fallback),
-            "codec": _name(self.options.codec),
-            "level": self.options.level,
-            "targets": targets,
-            "outdated": outdated,
-            "records_converted": self.stats.records_converted,
-            "partial_messages": self.stats.partial_messages,
-            "damage": self.report.damage,
-        }
-        replace_file(self.task.sidecar, (json.dumps(content) + "\n").encode())
-
 
 def _too_large(position: int, size: int, memory: ConvertMemory, how: str = "") -> MemoryPlanError:
     what = f"batch at position {position}: {size} bytes{how}, where {memory.each_job} has room for a batch of"
@@ -465,24 +152,3 @@ def _too_large(position: int, size: int, memory: ConvertMemory, how: str = "") -
 
 def _name(codec: Codec | None) -> str | None:
     return None if codec is None else codec.name.lower()
-
-
-def _source_state(path: StoragePath) -> dict[str, int]:
-    found = path.stat()
-    return {"source_bytes": found.st_size, "source_mtime_ns": found.st_mtime_ns}
-
-
-def _read_sidecar(path: Path) -> dict[str, Any] | None:
-    """Read a sidecar; None if there is none, or if it is not one of kafkafmt. Raises NotRegularFileError."""
-    try:
-        found = json.loads(read_regular(path))
-    except NotRegularFileError:
-        raise
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or not isinstance(found.get("source"), str):
-        return None
-    targets, outdated = found.get("targets"), found.get("outdated")
-    if not isinstance(targets, dict) or not isinstance(outdated, dict):
-        return None
-    return found if all(map(is_segment_file_name, (*targets, *outdated))) else None

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
-from kafkafmt.jobs.convert import (
-    ConvertOptions,
-    SegmentReport,
-    SegmentTask,
-    convert_segment,
-    plan,
-    split_unchanged,
-)
-from kafkafmt.jobs.convert.tasks import OnCorrupt
+from kafkafmt.jobs.convert import ConvertOptions, ConvertReport, convert_segment, plan, split_unchanged
+from kafkafmt.jobs.rewrite import OnCorrupt, SegmentTask
 from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.spark.context import spark_context
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
@@ -69,8 +62,8 @@ def convert(
     The other options are those of `kafkafmt convert`. Codecs are names or `Codec`.
 
     Returns a row for each segment: topic, partition, path, target, base_offset, status (converted, unchanged, gone or
-    failed), source_bytes, target_bytes, records_converted, seconds, damage, removed, kept, partial_messages, error and
-    error_type. `damage` was left out, or made the segment fail. `removed` and `kept` are converted segments without a
+    failed), source_bytes, target_bytes, seconds, damage, removed, kept, error, error_type, records_converted and
+    partial_messages. `damage` was left out, or made the segment fail. `removed` and `kept` are converted segments without a
     source. `partial_messages` counts wrappers that ended in a partial message, which was left out.
 
     Raises ValueError, in one line, for invalid options and folders; DirectoryLockedError, before anything is changed,
@@ -92,7 +85,7 @@ def convert(
         _LOG.warning(left_out)
     with lock_log_directory(target):
         reports = _run(context_of(spark), tasks, options)
-    frame = report_frame(spark, reports, SegmentReport, _TYPES)
+    frame = report_frame(spark, reports, ConvertReport, _TYPES)
     return frame.select(*_FIRST, *(name for name in frame.columns if name not in _FIRST))
 
 
@@ -101,7 +94,7 @@ def convert_on_spark(
     options: ConvertOptions,
     master: str | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Generator[SegmentReport, None, None]:
+) -> Generator[ConvertReport, None, None]:
     """Start Spark, convert segments, and yield their reports at the end, in the order of `tasks`.
 
     progress: called with the bytes of the segments that were finished since its last call.
@@ -124,15 +117,15 @@ def _run(
     tasks: Sequence[SegmentTask],
     options: ConvertOptions,
     progress: Callable[[int], None] | None = None,
-) -> list[SegmentReport]:
+) -> list[ConvertReport]:
     work = partial(convert_segment, options=options)
     return run(context, tasks, [task.source_bytes for task in tasks], work, progress=progress)
 
 
-def _given_up(tasks: Sequence[SegmentTask], options: ConvertOptions, error: JobError) -> list[SegmentReport]:
+def _given_up(tasks: Sequence[SegmentTask], options: ConvertOptions, error: JobError) -> list[ConvertReport]:
     done, left = split_unchanged(tasks, options)
     found = {report.path: report for report in done}
-    found.update({str(task.segment): SegmentReport.of(task).fail(error) for task in left})
+    found.update({str(task.segment): ConvertReport.of(task).fail(error) for task in left})
     return [found[str(task.segment)] for task in tasks]
 
 

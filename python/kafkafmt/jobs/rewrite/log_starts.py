@@ -15,7 +15,7 @@ from kafkafmt.log.checkpoints import (
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkafmt.jobs.convert.tasks import SegmentTask
+    from kafkafmt.jobs.rewrite.tasks import SegmentTask
 
 
 def is_log_start_carried(task: SegmentTask, log_starts: LogStartOffsets) -> bool:

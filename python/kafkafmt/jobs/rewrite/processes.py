@@ -1,40 +1,49 @@
-"""Convert segments in parallel, each in a process of its own."""
+"""Work on segments in parallel, in several processes."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
+from typing import Any, TypeVar
 
-from kafkafmt.jobs.convert.segment import Progress, convert_segment
-from kafkafmt.jobs.convert.tasks import ConvertOptions, SegmentReport, SegmentTask
+from kafkafmt.jobs.files import Progress
+from kafkafmt.jobs.rewrite.tasks import SegmentTask
 from kafkafmt.jobs.worker_processes import die_with_parent, interrupts_blocked, interrupts_held
 
 _POLL_SECONDS = 0.1
 
+_Report = TypeVar("_Report")
 
-def convert_in_processes(
-    tasks: Sequence[SegmentTask], options: ConvertOptions, jobs: int, progress: Progress | None = None
-) -> Generator[SegmentReport, None, None]:
-    """Convert segments in `jobs` processes. Yields the reports in the order in which segments finish.
 
+def run_in_processes(
+    tasks: Sequence[SegmentTask],
+    work: Callable[..., _Report],
+    failed: Callable[[SegmentTask, Exception], _Report],
+    jobs: int,
+    progress: Progress | None = None,
+) -> Generator[_Report, None, None]:
+    """Work on segments in `jobs` processes. Yields the reports in the order in which segments finish.
+
+    work: called as `work(task, progress=progress)`, with a callback of its own. It is sent once to each process.
+    failed: returns the report of a task whose process was killed.
     progress: called with the number of source bytes read since its last call. If this process dies, the others end,
     too; if the iterator is closed, they end soon.
     """
     if min(jobs, len(tasks)) <= 1:
         for task in tasks:
-            yield convert_segment(task, options, progress)
+            yield work(task, progress=progress)
         return
     context = multiprocessing.get_context("spawn")
     done_bytes, stop = context.Value("q", 0), context.Event()
-    executor = ProcessPoolExecutor(min(jobs, len(tasks)), context, _start_worker, (done_bytes, stop))
+    executor = ProcessPoolExecutor(min(jobs, len(tasks)), context, _start_worker, (work, done_bytes, stop))
     reported = 0
     try:
         with interrupts_blocked():  # only this process handles an interrupt, and sets `stop`
-            waiting = {executor.submit(_convert_in_worker, task, options): task for task in tasks}
+            waiting = {executor.submit(_run_in_worker, task): task for task in tasks}
         with interrupts_held() as let_through:
             while waiting:
                 finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
@@ -43,41 +52,44 @@ def convert_in_processes(
                     progress(done_bytes.value - reported)
                     reported = done_bytes.value
                 for future in finished:
-                    yield _outcome(future, waiting.pop(future))
+                    yield _outcome(future, waiting.pop(future), failed)
     finally:
         stop.set()
         executor.shutdown(cancel_futures=True)
 
 
-def _outcome(future: Future[SegmentReport], task: SegmentTask) -> SegmentReport:
+def _outcome(
+    future: Future[_Report], task: SegmentTask, failed: Callable[[SegmentTask, Exception], _Report]
+) -> _Report:
     try:
         return future.result()
     except BrokenProcessPool:
         error = RuntimeError("a worker process was killed, perhaps for want of memory: try fewer jobs")
-        return SegmentReport.of(task).fail(error)
+        return failed(task, error)
 
 
 class _Stopped(BaseException):
-    """The parent process has stopped the conversion."""
+    """The parent process has stopped the work."""
 
 
 class _Worker:
     """The objects that a worker process shares with its parent."""
 
+    work: Callable[..., Any]
     done_bytes: Synchronized[int]
     stop: Event
 
 
-def _start_worker(done_bytes: Synchronized[int], stop: Event) -> None:
-    _Worker.done_bytes, _Worker.stop = done_bytes, stop
+def _start_worker(work: Callable[..., Any], done_bytes: Synchronized[int], stop: Event) -> None:
+    _Worker.work, _Worker.done_bytes, _Worker.stop = work, done_bytes, stop
     die_with_parent()
 
 
-def _convert_in_worker(task: SegmentTask, options: ConvertOptions) -> SegmentReport:
+def _run_in_worker(task: SegmentTask) -> Any:
     def progress(read_bytes: int) -> None:
         if _Worker.stop.is_set():
             raise _Stopped
         with _Worker.done_bytes.get_lock():
             _Worker.done_bytes.value += read_bytes
 
-    return convert_segment(task, options, progress)
+    return _Worker.work(task, progress=progress)

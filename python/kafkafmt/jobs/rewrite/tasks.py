@@ -1,0 +1,224 @@
+"""Tasks and reports of a rewrite: plain values, which can be sent to other processes and machines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from kafkafmt._util.user_errors import UserError
+from kafkafmt.jobs.files import error_in_words
+from kafkafmt.log import PartitionLog, Segment
+from kafkafmt.log.directory import no_segments_message, partition_logs
+from kafkafmt.log.segment import is_segment_file_name, segment_file_name
+from kafkafmt.log.topics import is_chosen
+from kafkafmt.storage import StoragePath, is_uri
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# A URI whose `//` became `/`, as it was converted to a `Path`.
+_COLLAPSED_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+OnCorrupt = Literal["fail", "skip"]
+
+
+@dataclass(frozen=True)
+class Sidecars:
+    """The files in `folder`, `<base offset><suffix>`, that say what the segments of a partition were made from."""
+
+    folder: Path
+    suffix: str
+
+    def of(self, base_offset: int) -> Path:
+        """Return the path of the file of a segment."""
+        return self.folder / segment_file_name(base_offset, self.suffix)
+
+    def base_offsets(self) -> set[int]:
+        """Return the base offsets of the segments that have a file."""
+        try:
+            with os.scandir(self.folder) as entries:
+                names = {Path(entry.name).stem for entry in entries if entry.name.endswith(self.suffix)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        return {int(name) for name in names if is_segment_file_name(f"{name}.log")}
+
+
+@dataclass(frozen=True)
+class SegmentTask:
+    """A segment to rewrite, and the partition folder for the result.
+
+    sidecars: the folder and the suffix of the files that say what the segments were made from.
+    log_start_offset: the log start offset of the target; None: remove it from the target.
+    stale: base offsets of written segments in the target folder without a listed source, from this segment to before
+        the next one. The first segment has also those before it.
+    """
+
+    segment: Segment
+    target_folder: Path
+    source_bytes: int
+    sidecars: Sidecars
+    log_start_offset: int | None = 0
+    stale: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> Path:
+        """The path of the written segment."""
+        return self.target_folder / self.segment.path.name
+
+    @property
+    def sidecar(self) -> Path:
+        """The path of the file that says what the segment was made from."""
+        return self.sidecars.of(self.segment.base_offset)
+
+
+@dataclass
+class SegmentReport:
+    """The result for one segment.
+
+    status: "written", or another word for it; "unchanged": an earlier run has written it; "gone": retention or
+        compaction deleted the source meanwhile; "failed": nothing of it was written.
+    removed: written segments without a source, which were removed after this one was committed.
+    kept: written segments without a source that begin at or after the end of the source's log. Retention and
+        compaction do not remove the end of a log, so these stay, and the user should check them.
+    damage: the damage that was left out; for a failed segment, the damage at which it failed.
+    error: why it failed, with path, position and offsets if known. error_type: the class of the exception.
+    """
+
+    path: str
+    target: str
+    topic: str | None
+    partition: int | None
+    base_offset: int
+    status: str = "written"
+    source_bytes: int = 0
+    target_bytes: int = 0
+    seconds: float = 0.0
+    damage: list[dict[str, Any]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    error: str | None = None
+    error_type: str | None = None
+
+    @classmethod
+    def of(cls, task: SegmentTask) -> Self:
+        """Create the report of a task that has not run yet."""
+        path = task.segment.path
+        topic, partition = task.segment.topic_partition or (None, None)
+        base_offset = task.segment.base_offset
+        return cls(str(path), str(task.target), topic, partition, base_offset, source_bytes=task.source_bytes)
+
+    def fail(self, error: Exception) -> Self:
+        """Set status and error of a failed segment. Returns this report."""
+        self.status, self.error = "failed", error_in_words(error, self.path)
+        self.error_type = type(error).__name__
+        return self
+
+
+class RewriteError(UserError, ValueError):
+    """A rewrite cannot start with these source and target folders."""
+
+
+def plan_segments(
+    source: StoragePath,
+    target: Path,
+    topics: str | None,
+    sidecar_suffix: str,
+    *,
+    sidecar_root: Path | None = None,
+    from_segment_start: bool = False,
+) -> list[SegmentTask]:
+    """List the segments of a log directory or partition folder as tasks, largest first.
+
+    topics: a shell pattern that topic names must match. If None, Kafka's own topics of a log directory are left out
+        (see `kafkafmt.log.topics`).
+    sidecar_root: the folder of the folders of sidecars, one for each partition. If None, they are beside the segments.
+    from_segment_start: rewrite also segments whose records are all below the log start offset, and set no log start
+        offset in the target.
+
+    Links keep the names under which they are listed. Segments that a broker deletes meanwhile are left out. Raises
+    RewriteError if there is nothing to do, if the target is in the source, or if two partitions would get the same
+    folder. Raises CheckpointError for a malformed `log-start-offset-checkpoint`.
+    """
+    if is_uri(str(target)) or _COLLAPSED_URI.match(str(target)):
+        raise RewriteError(f"{target}: expected a local folder to write to, found a URI")
+    if isinstance(source, Path) and _COLLAPSED_URI.match(str(source)) and not source.exists():
+        raise RewriteError(f"{source}: expected a folder, mounted where it is remote, found a URI")
+    if not source.is_dir():
+        raise RewriteError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
+    if isinstance(source, Path) and target.resolve().is_relative_to(source.resolve()):
+        raise RewriteError(f"{target}: the target folder is in the source folder {source}")
+    if target.exists() and not target.is_dir():
+        raise RewriteError(f"{target}: not a folder")
+    folder = source.resolve() if source.name == ".." else source.absolute()
+    found = partition_logs(folder, from_segment_start=from_segment_start)
+    if not found:
+        raise RewriteError(no_segments_message(source))
+    logs = list(found)
+    if len(logs) > 1 and logs[0].path == logs[1].path.parent:
+        raise RewriteError(
+            f"{source}: expected a log directory or a partition folder, found segments beside folders of partitions"
+        )
+    chosen = [log for log in found if is_chosen(log.topic_partition, topics, is_named=log.path == folder)]
+    if not chosen:
+        what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
+        raise RewriteError(f"{source}: {what}")
+    tasks = [
+        task
+        for log, folder in _target_folders(chosen, target.absolute())
+        for task in _tasks(log, found[log], folder, _sidecars(folder, sidecar_suffix, sidecar_root))
+    ]
+    return sorted(tasks, key=lambda task: (-task.source_bytes, str(task.segment)))
+
+
+def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tuple[PartitionLog, Path]]:
+    """Iterate over the logs with their target folders. Raises RewriteError if two logs would share a folder."""
+    sources: dict[StoragePath, StoragePath] = {log.path: log.path.resolve() for log in logs}
+    taken = {sources[log.path]: log for log in logs}
+    for log in logs:
+        folder = target / log.path.name
+        resolved = folder.resolve()
+        other = taken.setdefault(resolved, log)
+        if resolved == sources[log.path]:
+            raise RewriteError(f"{target}: the segments of {log.path} would go into that folder itself")
+        if other is not log:
+            raise RewriteError(
+                f"{folder}: the segments of {log.path} would go into the folder of {other.path}"
+            )
+        yield log, folder
+
+
+def _sidecars(folder: Path, suffix: str, root: Path | None) -> Sidecars:
+    return Sidecars(folder if root is None else root.absolute() / folder.name, suffix)
+
+
+def _tasks(
+    log: PartitionLog, segments: Sequence[Segment], folder: Path, sidecars: Sidecars
+) -> Iterator[SegmentTask]:
+    with contextlib.suppress(FileNotFoundError):
+        bases = [segment.base_offset for segment in segments]
+        start = None if log.from_segment_start else log.log_start_offset
+        if start is not None and bases and start <= bases[0]:
+            start = 0  # the name of the first segment implies it
+        stale = sorted(sidecars.base_offsets() - set(bases))
+        first = max(bisect_right(bases, start or 0) - 1, 0)  # all records of earlier segments are deleted
+        for number, segment in enumerate(segments[first:], first):
+            from_offset = 0 if number == first else segment.base_offset
+            end_offset = bases[number + 1] if number + 1 < len(bases) else None
+            of_segment = tuple(
+                base for base in stale if base >= from_offset and (end_offset is None or base < end_offset)
+            )
+            with contextlib.suppress(FileNotFoundError):
+                yield SegmentTask(segment, folder, segment.size_in_bytes, sidecars, start, of_segment)
+
+
+def intact_ranges(damage: Sequence[dict[str, Any]]) -> list[tuple[int, int | None]]:
+    """Return the ranges between the damaged ones: start and end positions; None is the end of the file."""
+    starts = [0, *(found["end_position"] for found in damage)]
+    ends = [*(found["position"] for found in damage), None]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if end is None or start < end]

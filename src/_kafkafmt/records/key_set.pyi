@@ -1,0 +1,16 @@
+from collections.abc import Iterable, Iterator
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from _kafkafmt.records.decode import LocatedRecords
+
+@final
+class KeySet:
+    def __init__(self, keys: Iterable[bytes]) -> None: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def matches(self, located: LocatedRecords) -> NDArray[np.bool_]: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[list[bytes]]]: ...
