@@ -16,6 +16,7 @@ import click
 from kafkafmt import __version__
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.cli.convert import convert
+from kafkafmt.cli.erase import erase
 from kafkafmt.cli.gateway import gateway
 from kafkafmt.cli.groups import groups
 from kafkafmt.cli.help import GroupedCommands
@@ -75,7 +76,7 @@ def _fail(message: str, status: int = 2) -> int:
     cls=_OneLineErrors,
     headings={
         "Look at logs": (inspect, verify, groups, transactions),
-        "Change them": (convert, table),
+        "Change them": (convert, erase, table),
         "Serve them": (serve, gateway),
         "Move records": (mirror, replay),
         "Plan": (memory, spark_archive),

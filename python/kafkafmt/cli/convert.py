@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +14,7 @@ import click
 
 from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt._util.sizes import size_text
-from kafkafmt.cli.engines import engine_options, ensure_engine
+from kafkafmt.cli.engines import cores, engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     codec_option,
@@ -179,7 +178,7 @@ def convert(
             if engine == "spark":
                 running = _on_spark(tasks, options, master, progress)
             else:
-                running = convert_in_processes(tasks, options, jobs or _cores(), progress)
+                running = convert_in_processes(tasks, options, jobs or cores(), progress)
             with closing(running):
                 reports = list(_reported(itertools.chain(unchanged, running), as_json=as_json))
     if as_json:
@@ -206,16 +205,11 @@ def _with_memory(
     about, is_remote = (options.to_magic, options.chunk_size), isinstance(source, RemotePath)
     with memory_errors():
         if jobs is None:
-            memory = ConvertMemory.divided(memory_bytes, _cores(), *about, is_remote=is_remote)
+            memory = ConvertMemory.divided(memory_bytes, cores(), *about, is_remote=is_remote)
         else:
             memory = ConvertMemory(memory_bytes, jobs, *about, is_remote=is_remote)
     limit_read_ahead(source, memory.read_ahead_bytes)
     return replace(options, memory=memory)
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _on_spark(

@@ -8,6 +8,7 @@ take the session, run when they are called, and return a DataFrame of reports.
 from kafkafmt.spark.archive import ArchiveError
 from kafkafmt.spark.context import SparkUnavailableError, first_line
 from kafkafmt.spark.jobs.convert import convert, convert_on_spark
+from kafkafmt.spark.jobs.erase import erase, erase_runner
 from kafkafmt.spark.jobs.running import JobError
 from kafkafmt.spark.jobs.summary import summarize
 from kafkafmt.spark.jobs.verify import verify
@@ -21,6 +22,8 @@ __all__ = [
     "SparkUnavailableError",
     "convert",
     "convert_on_spark",
+    "erase",
+    "erase_runner",
     "first_line",
     "recover",
     "register",

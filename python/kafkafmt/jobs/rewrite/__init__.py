@@ -5,12 +5,13 @@
 """
 
 from kafkafmt.jobs.rewrite.processes import run_in_processes
-from kafkafmt.jobs.rewrite.segment import SegmentRewrite, rewrite_segment, split_unchanged
+from kafkafmt.jobs.rewrite.segment import SegmentRewrite, read_sidecar, rewrite_segment, split_unchanged
 from kafkafmt.jobs.rewrite.tasks import (
     OnCorrupt,
     RewriteError,
     SegmentReport,
     SegmentTask,
+    ensure_folders,
     intact_ranges,
     plan_segments,
 )
@@ -21,8 +22,10 @@ __all__ = [
     "SegmentReport",
     "SegmentRewrite",
     "SegmentTask",
+    "ensure_folders",
     "intact_ranges",
     "plan_segments",
+    "read_sidecar",
     "rewrite_segment",
     "run_in_processes",
     "split_unchanged",

@@ -278,7 +278,7 @@ class SegmentRewrite(ABC):
         stale = {}
         for base_offset in self.task.stale:
             sidecar = self.task.sidecars.of(base_offset)
-            found = _read_sidecar(sidecar)
+            found = read_sidecar(sidecar)
             if found is None:
                 continue
             source = folder / PurePosixPath(found["source"]).name
@@ -301,7 +301,7 @@ class SegmentRewrite(ABC):
 
     def other_options(self) -> str | None:
         """Return a text on the other settings with which the segment was written; None if none, or with `force`."""
-        found = None if self._options.force else _read_sidecar(self.task.sidecar)
+        found = None if self._options.force else read_sidecar(self.task.sidecar)
         if found is None or found["source"] != str(self.segment.path) or not self._target_sizes(found):
             return None
         return None if self._has_settings(found) else self.settings_in_words(found)
@@ -330,7 +330,7 @@ class SegmentRewrite(ABC):
 
     def adopt_done(self) -> bool:
         """Return whether this segment was written already, and if so, complete the report."""
-        found = _read_sidecar(self.task.sidecar)
+        found = read_sidecar(self.task.sidecar)
         if found is None or found["outdated"] or not self._fits(found):
             return False
         sizes = self._target_sizes(found)
@@ -352,7 +352,7 @@ class SegmentRewrite(ABC):
 
         Raises FileExistsError if the target has a segment that no rewrite of this source has written.
         """
-        found = _read_sidecar(self.task.sidecar)
+        found = read_sidecar(self.task.sidecar)
         if found is None:
             self._refuse_others([self.task.target.name])
             return {}
@@ -458,7 +458,7 @@ def _source_state(path: StoragePath) -> dict[str, int]:
     return {"source_bytes": found.st_size, "source_mtime_ns": found.st_mtime_ns}
 
 
-def _read_sidecar(path: Path) -> dict[str, Any] | None:
+def read_sidecar(path: Path) -> dict[str, Any] | None:
     """Read a sidecar; None if there is none, or if it is not one of kafkafmt. Raises NotRegularFileError."""
     try:
         found = json.loads(read_regular(path))

@@ -124,6 +124,20 @@ class RewriteError(UserError, ValueError):
     """A rewrite cannot start with these source and target folders."""
 
 
+def ensure_folders(source: StoragePath, target: Path) -> None:
+    """Raise RewriteError if these folders cannot be the source and the target of a rewrite."""
+    if is_uri(str(target)) or _COLLAPSED_URI.match(str(target)):
+        raise RewriteError(f"{target}: expected a local folder to write to, found a URI")
+    if isinstance(source, Path) and _COLLAPSED_URI.match(str(source)) and not source.exists():
+        raise RewriteError(f"{source}: expected a folder, mounted where it is remote, found a URI")
+    if not source.is_dir():
+        raise RewriteError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
+    if isinstance(source, Path) and target.resolve().is_relative_to(source.resolve()):
+        raise RewriteError(f"{target}: the target folder is in the source folder {source}")
+    if target.exists() and not target.is_dir():
+        raise RewriteError(f"{target}: not a folder")
+
+
 def plan_segments(
     source: StoragePath,
     target: Path,
@@ -145,16 +159,7 @@ def plan_segments(
     RewriteError if there is nothing to do, if the target is in the source, or if two partitions would get the same
     folder. Raises CheckpointError for a malformed `log-start-offset-checkpoint`.
     """
-    if is_uri(str(target)) or _COLLAPSED_URI.match(str(target)):
-        raise RewriteError(f"{target}: expected a local folder to write to, found a URI")
-    if isinstance(source, Path) and _COLLAPSED_URI.match(str(source)) and not source.exists():
-        raise RewriteError(f"{source}: expected a folder, mounted where it is remote, found a URI")
-    if not source.is_dir():
-        raise RewriteError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
-    if isinstance(source, Path) and target.resolve().is_relative_to(source.resolve()):
-        raise RewriteError(f"{target}: the target folder is in the source folder {source}")
-    if target.exists() and not target.is_dir():
-        raise RewriteError(f"{target}: not a folder")
+    ensure_folders(source, target)
     folder = source.resolve() if source.name == ".." else source.absolute()
     found = partition_logs(folder, from_segment_start=from_segment_start)
     if not found:

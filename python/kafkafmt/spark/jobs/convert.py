@@ -63,8 +63,8 @@ def convert(
 
     Returns a row for each segment: topic, partition, path, target, base_offset, status (converted, unchanged, gone or
     failed), source_bytes, target_bytes, seconds, damage, removed, kept, error, error_type, records_converted and
-    partial_messages. `damage` was left out, or made the segment fail. `removed` and `kept` are converted segments without a
-    source. `partial_messages` counts wrappers that ended in a partial message, which was left out.
+    partial_messages. `damage` was left out, or made the segment fail. `removed` and `kept` are converted segments
+    without a source. `partial_messages` counts wrappers that ended in a partial message, which was left out.
 
     Raises ValueError, in one line, for invalid options and folders; DirectoryLockedError, before anything is changed,
     if a broker runs on the target; JobError if Spark fails the job, which keeps the segments converted until then.

@@ -1,0 +1,48 @@
+"""Read the keys of records to erase from a file: a key in each line."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from _kafkafmt.records.key_set import KeySet
+from kafkafmt._util.user_errors import UserError
+
+KeyFormat: TypeAlias = Literal["text", "base64", "hex"]
+
+_DECODERS: Mapping[KeyFormat, Callable[[bytes], bytes]] = {
+    "text": bytes,
+    "base64": lambda line: base64.b64decode(line, validate=True),
+    "hex": lambda line: bytes.fromhex(line.decode("ascii")),
+}
+
+
+class KeysError(UserError, ValueError):
+    """A file of keys has a malformed line, or no key."""
+
+
+def read_keys(path: Path, key_format: KeyFormat = "text") -> KeySet:
+    """Read a file with a key in each line. Line ends (LF, or CR and LF) are no part of keys. Empty lines are skipped.
+
+    key_format: "text": the bytes of the line are the key, as UTF-8 usually; "base64", "hex": they encode it.
+
+    Raises KeysError, with the number of the line, and OSError.
+    """
+    decode = _DECODERS[key_format]
+    keys: set[bytes] = set()
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            text = line.removesuffix(b"\n").removesuffix(b"\r")
+            if not text:
+                continue
+            try:
+                keys.add(decode(text))
+            except (binascii.Error, ValueError):
+                shown = text[:40].decode("ascii", "backslashreplace")
+                raise KeysError(f"{path}: line {number}: expected {key_format}, found {shown!r}") from None
+    if not keys:
+        raise KeysError(f"{path}: expected a key in each line, found no key")
+    return KeySet(keys)

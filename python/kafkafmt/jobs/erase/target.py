@@ -1,0 +1,149 @@
+"""The folders of an erasure, from its first segment until the new log directory is published.
+
+Beside the target DST there is `.DST.erasing` meanwhile:
+
+    .DST.erasing/log/       the new log directory, which becomes DST
+    .DST.erasing/state/     a file for each segment: its source, its counts and its erased offsets
+
+A rename of `log` to DST publishes the result. So DST is complete and proven, or it does not exist. The next run
+continues one that was killed. If it was killed after the rename, the next run prints the report from `state`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafkafmt._util.files import publish, replace_file, sync_path
+from kafkafmt._util.locks import locked_file
+from kafkafmt.jobs.erase.batches import COUNTS
+from kafkafmt.jobs.rewrite import RewriteError, SegmentTask, ensure_folders, plan_segments, read_sidecar
+from kafkafmt.log import partition_metadata
+from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
+from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_INI
+from kafkafmt.storage import StoragePath, read_file, storage_of
+from kafkafmt.types import TopicPartition
+
+_SIDECAR_SUFFIX = ".erased"
+# Files of a partition that do not depend on its records.
+_CARRIED_FILE = re.compile(
+    rf"leader-epoch-checkpoint|{re.escape(partition_metadata.FILE_NAME)}|\d{{20}}{re.escape(SNAPSHOT_SUFFIX)}"
+)
+
+
+@dataclass(frozen=True)
+class EraseTarget:
+    """The folder into which an erasure writes: `path`, which must not exist or be empty."""
+
+    path: Path
+
+    @property
+    def working(self) -> Path:
+        """The folder of an unfinished erasure."""
+        path = self.path.absolute()
+        if not path.name:
+            raise RewriteError(f"{path}: expected a new or an empty folder")
+        return path.with_name(f".{path.name}.erasing")
+
+    @property
+    def log(self) -> Path:
+        """The new log directory, before it is published."""
+        return self.working / "log"
+
+    @property
+    def state(self) -> Path:
+        """The folder of the folders of sidecars, one for each partition."""
+        return self.working / "state"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Wait for other erasures into this folder, and keep others out during the block."""
+        self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with locked_file(self.working.with_name(f"{self.working.name}.lock"), remove=True):
+            yield
+
+    @property
+    def is_published(self) -> bool:
+        """Whether an earlier run has published the result, and was killed before it removed its state."""
+        return self.state.is_dir() and not self.log.exists() and self.path.exists()
+
+    def plan(
+        self, source: StoragePath, topics: str | None = None, *, from_segment_start: bool = False
+    ) -> list[SegmentTask]:
+        """List the segments of a log directory or partition folder as tasks, as `plan_segments`.
+
+        Raises RewriteError also if the target exists and is not empty.
+        """
+        ensure_folders(source, self.path)
+        if self.path.exists() and any(self.path.iterdir()):
+            raise RewriteError(f"{self.path}: expected a new or an empty folder, found files in it")
+        return plan_segments(
+            source,
+            self.log,
+            topics,
+            _SIDECAR_SUFFIX,
+            sidecar_root=self.state,
+            from_segment_start=from_segment_start,
+        )
+
+    def carry_files(self, tasks: Sequence[SegmentTask]) -> None:
+        """Copy the files of the partitions that do not depend on records. Raises OSError.
+
+        These are leader epochs, the topic id and snapshots of producer states; also `topics.ini` of the log directory.
+        """
+        folders = {task.target_folder: task.segment.path.parent for task in tasks}
+        for target, folder in folders.items():
+            with storage_of(folder).entries(folder) as entries:
+                names = sorted(entry.name for entry in entries if _CARRIED_FILE.fullmatch(entry.name))
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # a broker removes old snapshots
+                    replace_file(target / name, read_file(folder / name))
+        for directory in {folder.parent for folder in folders.values()}:
+            with contextlib.suppress(FileNotFoundError):
+                replace_file(self.log / TOPICS_INI, read_file(directory / TOPICS_INI))
+
+    def unproven(self, proven: Iterable[Path]) -> list[Path]:
+        """Return the segments in the new log directory that are not among `proven`."""
+        return sorted(set(self.log.glob(f"*/*{LOG_SUFFIX}")) - set(proven))
+
+    def publish(self) -> None:
+        """Rename the new log directory to the target, durably. Raises OSError."""
+        for folder in self.log.iterdir():
+            if folder.is_dir():
+                sync_path(folder)
+        publish(self.log, self.path.absolute())
+
+    def remove_state(self) -> None:
+        """Remove what is left of the erasure beside the target."""
+        shutil.rmtree(self.working, ignore_errors=True)
+
+
+def partition_rows(target: EraseTarget) -> Iterator[dict[str, Any]]:
+    """Iterate the report: a dictionary for each partition, from the files of its segments, before they are removed.
+
+    It has the fields of `EraseCounts`, `damage`, and `erased_offsets`: ranges of the first and the last offset.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        for folder in sorted(target.state.iterdir()):
+            yield _partition_row(target.path / folder.name, sorted(folder.glob(f"*{_SIDECAR_SUFFIX}")))
+
+
+def _partition_row(folder: Path, sidecars: Sequence[Path]) -> dict[str, Any]:
+    where = TopicPartition.from_folder_name(folder.name)
+    topic, partition = where or (None, None)
+    row: dict[str, Any] = {"topic": topic, "partition": partition, "target": str(folder)}
+    row |= {"segments": len(sidecars), **dict.fromkeys(COUNTS, 0), "damage": [], "erased_offsets": []}
+    for path in sidecars:
+        found = read_sidecar(path)
+        if found is None:
+            raise RewriteError(f"{path}: expected the description of a segment, found other content")
+        for name in COUNTS:
+            row[name] += found[name]
+        row["damage"] += found["damage"]
+        row["erased_offsets"] += found["erased_offsets"]
+    return row
