@@ -3,7 +3,9 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
+import java.util.HashSet;
 import java.util.OptionalLong;
+import java.util.Set;
 import org.apache.kafka.clients.producer.internals.ProducerBatch;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
@@ -22,6 +24,7 @@ import org.apache.kafka.common.record.Record;
 import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.SimpleRecord;
 import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.ByteBufferOutputStream;
 import org.apache.kafka.common.utils.ProducerIdAndEpoch;
 import org.apache.kafka.common.utils.Time;
@@ -31,7 +34,7 @@ import org.apache.kafka.common.utils.Utils;
  * Kafka's record layer behind one call: a JSON array of requests in, a JSON array of answers out, bytes as base64.
  * One call carries many requests, because a call from Python costs more than decoding a batch.
  *
- * A request names its "op": "decode", "validate", "estimate", "down_convert", "build" or "split"; kafka.py says what each takes and gives. An exception
+ * A request names its "op": "decode", "validate", "estimate", "down_convert", "build", "filter" or "split"; kafka.py says what each takes and gives. An exception
  * of Kafka's becomes {"error": simple class name, "message": ...} in its place.
  */
 public final class Oracle {
@@ -75,6 +78,8 @@ public final class Oracle {
             case "build":
                 answer.put("bytes", bytes(build(request)));
                 return answer;
+            case "filter":
+                return answer.put("bytes", filter(readable(request), request.withArray("keys")));
             case "split":
                 split(request, answer);
                 return answer;
@@ -85,6 +90,30 @@ public final class Oracle {
 
     private static MemoryRecords readable(JsonNode request) throws java.io.IOException {
         return MemoryRecords.readableRecords(ByteBuffer.wrap(request.get("data").binaryValue()));
+    }
+
+    /** As the log cleaner, which keeps records without these keys, and empty batches of producers and those that are empty. */
+    private static byte[] filter(MemoryRecords records, ArrayNode keys) throws java.io.IOException {
+        Set<ByteBuffer> erased = new HashSet<>();
+        for (JsonNode key : keys)
+            erased.add(ByteBuffer.wrap(key.binaryValue()));
+        MemoryRecords.RecordFilter filter = new MemoryRecords.RecordFilter(0L, 0L) {
+            @Override
+            protected BatchRetentionResult checkBatchRetention(RecordBatch batch) {
+                boolean keptEmpty = batch.magic() >= 2 && (batch.hasProducerId() || Integer.valueOf(0).equals(batch.countOrNull()));
+                return new BatchRetentionResult(keptEmpty ? BatchRetention.RETAIN_EMPTY : BatchRetention.DELETE_EMPTY, false);
+            }
+
+            @Override
+            protected boolean shouldRetainRecord(RecordBatch batch, Record record) {
+                return batch.isControlBatch() || !record.hasKey() || !erased.contains(record.key());
+            }
+        };
+        MemoryRecords.FilterResult result = records.filterTo(new TopicPartition("erased", 0), filter,
+            ByteBuffer.allocate(4 * records.sizeInBytes() + 1024), Integer.MAX_VALUE, BufferSupplier.NO_CACHING);
+        ByteBuffer output = result.outputBuffer();
+        output.flip();
+        return Utils.toArray(output);
     }
 
     private static ArrayNode decode(MemoryRecords records) {

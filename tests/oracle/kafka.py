@@ -125,6 +125,11 @@ def down_convert_request(data: bytes, to_magic: int, first_offset: int) -> dict[
     return {"op": "down_convert", "data": data, "to_magic": to_magic, "first_offset": first_offset}
 
 
+def filter_request(data: bytes, keys: Sequence[bytes]) -> dict[str, Any]:
+    """The `bytes` that the log cleaner leaves without records of these keys. Empty batches of producers stay."""
+    return {"op": "filter", "data": data, "keys": list(keys)}
+
+
 def py4j_jar() -> str:
     """Py4J's jar: its own, or the one that PySpark ships."""
     own = find_jar_path()
