@@ -58,7 +58,7 @@ _SHOWN_RANGES = 8
 
 @click.command(
     cls=HelpCommand,
-    common="--keys --keys-format --where --replace-values --topics --report --engine --json",
+    common="--keys --where --replace-values --topics --report --json",
     page="forensics.md",
 )
 @click.argument("source", metavar="SRC", type=Folder())
@@ -66,7 +66,7 @@ _SHOWN_RANGES = 8
 @click.option(
     "--keys",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Erase records with the keys in FILE, one in each line.",
+    help="A file with the key of an erased record in each line.",
 )
 @click.option(
     "--keys-format",
@@ -76,12 +76,12 @@ _SHOWN_RANGES = 8
 @click.option(
     "--where",
     metavar="MODULE:CALLABLE",
-    help="Erase records for which a function of the record and its TopicPartition returns a true value.",
+    help="Erase records for which CALLABLE(record, topic_partition) is true.",
 )
 @click.option(
     "--replace-values",
     metavar="TEXT",
-    help="Keep the records, and give them this value; null: a null value.  [default: the records go]",
+    help="Keep the records, with this value; null: no value.",
 )
 @topics_option()
 @on_corrupt_option("A damaged batch fails its segment (fail), or is left out (skip).")
@@ -107,14 +107,14 @@ def erase(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Write the segments under SRC without some records into the new log directory DST.
+    """Erase records of SRC, and write the others to the new folder DST.
 
-    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs. Stop the broker of SRC first.
+    SRC is a log directory or a partition folder, or a URI. Stop its broker first.
 
     \b
     kafkafmt erase /var/lib/kafka /clean --keys users.txt
-    kafkafmt erase /var/lib/kafka /clean --keys users.hex --keys-format hex --topics 'page-*'
-    kafkafmt erase /var/lib/kafka /clean --where rules:is_personal --report erased.jsonl
+    kafkafmt erase /var/lib/kafka /clean --keys users.txt --topics 'page-*'
+    kafkafmt erase /var/lib/kafka /clean --where rules:is_personal
     kafkafmt erase /var/lib/kafka /clean --keys users.txt --replace-values null
 
     Offsets, headers of batches, transactions and their indexes stay as Kafka's log cleaner keeps them. Batches without
