@@ -107,7 +107,7 @@ def erase(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Erase records of SRC, and write the others to the new folder DST.
+    """Write SRC without some records to the new folder DST.
 
     SRC is a log directory or a partition folder, or a URI. Stop its broker first.
 
