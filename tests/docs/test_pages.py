@@ -13,7 +13,13 @@ from docs.pages import ROOT, assert_has_blocks_for_all_it_prints, assert_prints_
 
 pytest.importorskip("pyarrow")
 
-PAGES = ["docs/tutorials/python.md", "docs/tutorials/command-line.md", "docs/inspect.md", "docs/convert.md", "docs/forensics.md"]
+PAGES = [
+    "docs/tutorials/python.md",
+    "docs/tutorials/command-line.md",
+    "docs/inspect.md",
+    "docs/convert.md",
+    "docs/forensics.md",
+]
 SECTIONS = ["## In ten lines", "### Inspect a backup", "### Convert for old consumers"]
 # Of the page about a broker's folder.
 FORENSICS = ["## Groups and their offsets", "## Transactions"]
