@@ -15,6 +15,7 @@ cdef class LocatedRecords:
     cdef const BatchRow* batch(self, const RecordRow* row) noexcept nogil
     cdef int check_range(self, Py_ssize_t first, Py_ssize_t stop) except -1
     cdef int check_mask(self, Py_ssize_t size) except -1
+
     @staticmethod
     cdef LocatedRecords beside(LocatedRecords other, Py_ssize_t count)
 
