@@ -13,7 +13,7 @@ from kafkafmt.log.checkpoints import (
     CheckpointError,
     LogStartOffsets,
     log_start_offsets_to_bytes,
-    parse_log_start_offsets,
+    parse_offset_checkpoint,
     read_log_start_offsets,
 )
 from kafkafmt.types import TopicPartition
@@ -23,12 +23,12 @@ ORDERS = TopicPartition("orders", 0)
 
 def test_entries_when_written_then_are_read_again() -> None:
     entries = {ORDERS: 3766, TopicPartition("page-views.v2", 11): 0}
-    assert parse_log_start_offsets(log_start_offsets_to_bytes(entries), "f") == entries
+    assert parse_offset_checkpoint(log_start_offsets_to_bytes(entries), "f") == entries
 
 
 @pytest.mark.parametrize("data", [b"", b"0\n0\n", b"0\n0"])
 def test_file_when_it_has_no_entries_then_names_no_partition(data: bytes) -> None:
-    assert parse_log_start_offsets(data, "f") == {}
+    assert parse_offset_checkpoint(data, "f") == {}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_file_when_it_has_no_entries_then_names_no_partition(data: bytes) -> Non
 )
 def test_file_when_malformed_then_the_error_names_the_line(data: bytes, message: str) -> None:
     with pytest.raises(CheckpointError) as caught:
-        parse_log_start_offsets(data, "f")
+        parse_offset_checkpoint(data, "f")
     assert str(caught.value).startswith(message)
 
 

@@ -28,6 +28,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkafmt._util.closing import Closing
 from kafkafmt._util.files import open_regular
@@ -253,16 +254,44 @@ def _set_lock(descriptor: int, *, exclusive: bool) -> None:
 def _holder(descriptor: int, *, exclusive: bool) -> str:
     """Return who holds the conflicting lock, with the process id if the system reports it."""
     who = "a Kafka broker or another writer"
+    process_id = _conflicting_process(descriptor, fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK)
+    return f"{who} (process {process_id})" if process_id is not None and process_id > 0 else who
+
+
+def _conflicting_process(descriptor: int, kind: int) -> int | None:
+    """Return the process whose lock conflicts with one of this kind; -1 if it is not known, None if there is none.
+
+    Also returns None if the system does not tell.
+    """
     if not _IS_LINUX:
-        return who
-    kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+        return None
     asked = _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
     try:
         found = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
     except OSError:
-        return who
-    is_known = found[0] != fcntl.F_UNLCK and found[4] > 0
-    return f"{who} (process {found[4]})" if is_known else who
+        return None
+    return None if found[0] == fcntl.F_UNLCK else found[4]
+
+
+class LockState(NamedTuple):
+    """Whether a process holds the lock of a log directory, and which; None if the system does not tell."""
+
+    is_held: bool | None
+    process_id: int | None
+
+
+def lock_state(path: str | os.PathLike[str]) -> LockState:
+    """Return the state of the lock in a `.lock` file. Takes no lock. Raises OSError if the file cannot be opened."""
+    descriptor = open_regular(Path(path), os.O_RDONLY)
+    try:
+        if not _IS_LINUX:
+            return LockState(None, None)
+        process_id = _conflicting_process(descriptor, fcntl.F_WRLCK)
+    finally:
+        os.close(descriptor)
+    return LockState(
+        process_id is not None, process_id if process_id is not None and process_id > 0 else None
+    )
 
 
 def _forget_in_child() -> None:

@@ -16,11 +16,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.log.appender import LogAppender
+from kafkafmt.log.broker_files.cluster_files import (
+    CleanShutdown,
+    MetaProperties,
+    QuorumState,
+    clean_shutdown,
+    meta_properties,
+    quorum_state,
+)
+from kafkafmt.log.broker_files.errors import BrokerFileError
+from kafkafmt.log.broker_files.index_files import offset_index, time_index, transaction_index
+from kafkafmt.log.broker_files.kinds import broker_file_rows, broker_file_table
+from kafkafmt.log.checkpoints import LeaderEpoch, leader_epochs, offset_checkpoint
 from kafkafmt.log.damage import Damage, find_damage
 from kafkafmt.log.directory import LogDirectory
-from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
+from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TimestampOffset
 from kafkafmt.log.log_snapshot import LogPosition
 from kafkafmt.log.partition_log import PartitionLog
+from kafkafmt.log.partition_metadata import topic_id
+from kafkafmt.log.producer_snapshots import SnapshotEntry, producer_snapshot
 from kafkafmt.log.segment import Segment, SegmentRecords
 from kafkafmt.log.splitting import split_points
 from kafkafmt.log.tail import LogTail
@@ -54,30 +68,50 @@ _READERS = {
 
 __all__ = [
     "AbortedTransaction",
+    "BrokerFileError",
+    "CleanShutdown",
     "CommittedOffset",
     "ConsumerOffsets",
     "Damage",
     "FollowedLog",
     "Group",
     "GroupMember",
+    "LeaderEpoch",
     "LogAppender",
     "LogDirectory",
     "LogPosition",
     "LogTail",
     "LogTransaction",
+    "MetaProperties",
+    "OffsetIndex",
     "OpenTransaction",
     "PartitionLog",
     "PartitionLogWriter",
+    "QuorumState",
     "Segment",
     "SegmentRecords",
     "SegmentWriter",
+    "SnapshotEntry",
+    "TimeIndex",
     "TimestampOffset",
     "TransactionState",
     "Transactions",
+    "broker_file_rows",
+    "broker_file_table",
+    "clean_shutdown",
     "consumer_offsets",
     "find_damage",
+    "leader_epochs",
+    "meta_properties",
+    "offset_checkpoint",
+    "offset_index",
+    "producer_snapshot",
+    "quorum_state",
     "remove_stale_temporaries",
     "split_points",
+    "time_index",
+    "topic_id",
+    "transaction_index",
     "transactions",
 ]
 

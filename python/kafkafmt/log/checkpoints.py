@@ -1,51 +1,116 @@
-"""`log-start-offset-checkpoint`: the offsets below which the records of partitions are deleted (KIP-107).
-
-The file is in the log directory, beside the folders of partitions. A broker replaces it by a rename, so it is never
-incomplete:
+"""Checkpoint files: text files with a line for each entry, which a broker replaces by a rename.
 
     0                       version
     2                       number of entries
-    orders 0 3766           topic, partition, log start offset
+    orders 0 3766           an entry; here: topic, partition, offset
     orders 1 0
 
-A broker that cannot read the file logs a warning and starts each log at its first segment. Deleted records would then
-reappear unnoticed, so this module raises an error instead.
+Files of a log directory, beside the folders of partitions, have offsets by partition. `leader-epoch-checkpoint` in the
+folder of a partition has the start offsets of leader epochs (KIP-101).
+
+`log-start-offset-checkpoint` has the offsets below which the records of partitions are deleted (KIP-107). A broker that
+cannot read it logs a warning and starts each log at its first segment. Deleted records would then reappear unnoticed,
+so this module raises an error instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from kafkafmt._util.files import NotRegularFileError
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.broker_files.errors import BrokerFileError, shown
 from kafkafmt.storage import RemotePath, StoragePath, read_file, side_by_side, storage_of
 from kafkafmt.types import TopicPartition
 
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+OFFSET_CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    LOG_START_OFFSET_CHECKPOINT,
+    "cleaner-offset-checkpoint",
+)
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 _VERSION = 0
 _Stamp = tuple[int, ...]
-_MAX_PARTITION, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
+_MAX_PARTITION, _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**31 - 1, 2**63 - 1
 # Folders whose place is kept.
 _MOST_PLACES = 16 * 1024
 
 
-class CheckpointError(KafkaFormatError):
+class CheckpointError(BrokerFileError):
     """A checkpoint file is malformed. The message, one line, names the file and the line in it."""
 
 
-def parse_log_start_offsets(data: bytes, name: str) -> dict[TopicPartition, int]:
-    """Parse the bytes of a checkpoint file. Returns the log start offset of each partition.
+class LeaderEpoch(NamedTuple):
+    """A leader epoch of a partition, and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+def offset_checkpoint(path: StoragePath) -> dict[TopicPartition, int]:
+    """Read a file with offsets by partition, one of `OFFSET_CHECKPOINTS`.
+
+    Raises as `parse_offset_checkpoint`, and OSError.
+    """
+    return parse_offset_checkpoint(read_file(path), str(path))
+
+
+def leader_epochs(path: StoragePath) -> list[LeaderEpoch]:
+    """Read a `leader-epoch-checkpoint`. Raises as `parse_leader_epochs`, and OSError."""
+    return parse_leader_epochs(read_file(path), str(path))
+
+
+def parse_offset_checkpoint(data: bytes, name: str) -> dict[TopicPartition, int]:
+    """Parse the bytes of a file with offsets by partition.
 
     An empty file, as a broker creates it, has no entries. name: the file's path or URI, for errors. Raises
     CheckpointError for a file that a broker would not read, and for a partition with two entries.
     """
+    found: dict[TopicPartition, int] = {}
+
+    def add(line: bytes, number: int) -> None:
+        topic_partition, offset = _entry(line, name, number)
+        if topic_partition in found:
+            raise CheckpointError(f"line {number}: {topic_partition} is there already", path=name)
+        found[topic_partition] = offset
+
+    _parse(data, name, add)
+    return found
+
+
+def parse_leader_epochs(data: bytes, name: str) -> list[LeaderEpoch]:
+    """Parse the bytes of a `leader-epoch-checkpoint`. Returns its epochs, which ascend as their start offsets do.
+
+    name: the file's path or URI, for errors. Raises CheckpointError for a file that a broker would not read, and for
+    epochs out of order.
+    """
+    found: list[LeaderEpoch] = []
+
+    def add(line: bytes, number: int) -> None:
+        fields = line.split()
+        if len(fields) != 2:
+            raise _error(name, number, "leader epoch and start offset", line)
+        epoch = _number(fields[0], name, number, "a leader epoch", _MAX_EPOCH)
+        start_offset = _number(fields[1], name, number, "a start offset", _MAX_OFFSET)
+        if found and (epoch <= found[-1].epoch or start_offset < found[-1].start_offset):
+            expected = f"an epoch above {found[-1].epoch} and an offset not below {found[-1].start_offset}"
+            raise _error(name, number, expected, line)
+        found.append(LeaderEpoch(epoch, start_offset))
+
+    _parse(data, name, add)
+    return found
+
+
+def _parse(data: bytes, name: str, add: Callable[[bytes, int], None]) -> None:
+    """Check version and count of a checkpoint file, and call `add` with each entry's line and its number."""
     lines = data.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     if not lines:
-        return {}
+        return
     version = _number(lines[0], name, 1, "a version", _VERSION)
     if version != _VERSION:
         raise _error(name, 1, f"version {_VERSION}", lines[0])
@@ -55,13 +120,8 @@ def parse_log_start_offsets(data: bytes, name: str) -> dict[TopicPartition, int]
     if len(lines) - 2 != count:
         message = f"expected {count} entries, as line 2 says, found {len(lines) - 2}"
         raise CheckpointError(message, path=name)
-    found: dict[TopicPartition, int] = {}
     for number, line in enumerate(lines[2:], 3):
-        topic_partition, offset = _entry(line, name, number)
-        if topic_partition in found:
-            raise CheckpointError(f"line {number}: {topic_partition} is there already", path=name)
-        found[topic_partition] = offset
-    return found
+        add(line, number)
 
 
 def log_start_offsets_to_bytes(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -81,7 +141,7 @@ def read_log_start_offsets(directory: StoragePath) -> dict[TopicPartition, int]:
     """
     path = directory / LOG_START_OFFSET_CHECKPOINT
     try:
-        return parse_log_start_offsets(read_file(path), str(path))
+        return offset_checkpoint(path)
     except NotRegularFileError as error:
         raise CheckpointError(str(error.strerror), path=str(path)) from None
     except (FileNotFoundError, NotADirectoryError):
@@ -170,5 +230,4 @@ def _number(text: bytes, name: str, line: int, expected: str, highest: int) -> i
 
 
 def _error(name: str, line: int, expected: str, found: bytes | None) -> CheckpointError:
-    text = "the end" if found is None else repr(found[:80].decode("utf-8", "backslashreplace"))
-    return CheckpointError(f"line {line}: expected {expected}, found {text}", path=name)
+    return CheckpointError(f"line {line}: expected {expected}, found {shown(found)}", path=name)
