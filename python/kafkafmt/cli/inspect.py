@@ -14,12 +14,19 @@ from typing import Any
 import click
 
 from kafkafmt.cli import rows as row_format
+from kafkafmt.cli.broker_files import (
+    check_indexes,
+    find_broker_files,
+    index_check_options,
+    inspect_broker_files,
+)
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import from_segment_start_option, json_option
 from kafkafmt.cli.output import damage_in_words, in_words, notify, print_json, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.report import write_report
+from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import SourceFile, find_sources
 from kafkafmt.cli.summary import run_summary
@@ -171,6 +178,7 @@ class _Counted:
 @click.option("--limit", type=Count(), help="Stop after N rows.")
 @click.option("--force", is_flag=True, help="With --parquet or --html: replace FILE.")
 @from_segment_start_option()
+@index_check_options()
 @engine_options()
 def inspect(
     paths: tuple[str, ...],
@@ -185,13 +193,16 @@ def inspect(
     limit: int | None,
     force: bool,
     from_segment_start: bool,
+    index_check: str | None,
     engine: str,
     master: str | None,
 ) -> int:
-    """Show the batches or records of log segments, or check them.
+    """Show the batches or records of log segments, or the files beside them, or check them.
 
     PATH is a segment or another file of record batches, a partition folder, a log directory, or a quoted pattern
-    like 'logs/page-views-*', or a URI, as s3://bucket/logs. All segments of a folder are read.
+    like 'logs/page-views-*', or a URI, as s3://bucket/logs. All segments of a folder are read. PATH may also be a file
+    that a broker keeps beside segments: an index, a snapshot of producers, a checkpoint, meta.properties, quorum-state,
+    partition.metadata, .kafka_cleanshutdown, .lock. Such a file is known by its name.
 
     \b
     kafkafmt inspect page-views-0                    show batches
@@ -201,6 +212,8 @@ def inspect(
     kafkafmt inspect --summary /var/lib/kafka        show a line for each topic
     kafkafmt inspect --verify /var/lib/kafka         check each segment for damage
     kafkafmt inspect --html report.html /var/lib/kafka
+    kafkafmt inspect page-views-0/leader-epoch-checkpoint
+    kafkafmt inspect 'page-views-0/*.index' --verify-index-only
 
     --json uses Kafka's field names: base_offset, last_offset, count, codec, producer_id, crc, ... If a key or value is
     valid UTF-8, "key" or "value" contains the string; else "key_base64" or "value_base64" contains the bytes. A null
@@ -219,13 +232,17 @@ def inspect(
 
     --verify and --summary support --engine spark: each file is read on an executor.
 
+    --index-sanity-check and --verify-index-only give the verdicts of kafka-dump-log on indexes. --verify checks the
+    indexes of all segments that it reads, too.
+
     Without --verify, batches with a wrong CRC are marked, and damage is reported on standard error. Records below the
     log start offset (log-start-offset-checkpoint) are deleted and not shown; batches left out for this are reported.
     An offset that two segments of a log contain is shown once. --verify always reads all records.
 
     Exit status: 0; 1 if damage was found; 2 for wrong arguments.
     """
-    selects = records or parquet is not None or limit is not None or offsets != (None, None)
+    selects_batches = records or limit is not None or offsets != (None, None)
+    selects = selects_batches or parquet is not None
     if force and parquet is None and html is None:
         raise click.UsageError("--force is for --parquet and --html")
     if is_verifying and (selects or is_summary or deep):
@@ -245,6 +262,19 @@ def inspect(
         raise click.UsageError("--engine spark is for --verify and --summary")
     if as_json and parquet is not None:
         raise click.UsageError("--json and --parquet: choose one")
+    if files := find_broker_files(paths):
+        if selects_batches or is_verifying or is_summary or from_segment_start or html is not None:
+            raise click.UsageError(
+                f"{files[0].path} has no record batches: expected no option but --json, --parquet and checks of indexes"
+            )
+        output = RowOutput.of(as_json, parquet, force)
+        return (
+            inspect_broker_files(files, output)
+            if index_check is None
+            else check_indexes(files, index_check, output)
+        )
+    if index_check is not None:
+        raise click.UsageError(f"--{index_check} is for index files: expected paths of them, as '*.index'")
     if html is not None:
         return write_report(paths, html, deep=deep, force=force)
     if is_verifying:

@@ -174,8 +174,14 @@ def _is_file(stream: TextIO) -> bool:
 
 def in_words(count: int, noun: str) -> str:
     """Return a count with its noun: `1 batch`, `2 batches`."""
-    plural = noun + ("es" if noun.endswith("ch") else "s")
-    return f"{count:,} {noun if count == 1 else plural}"
+    return f"{count:,} {noun if count == 1 else plural_of(noun)}"
+
+
+def plural_of(noun: str) -> str:
+    """Return the plural of a noun: `batches`, `entries`, `indexes`."""
+    if noun.endswith("ry"):
+        return f"{noun[:-1]}ies"
+    return noun + ("es" if noun.endswith(("ch", "x")) else "s")
 
 
 def size_in_words(size: float) -> str:

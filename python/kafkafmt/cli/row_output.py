@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kafkafmt.cli.options import Decorator, json_option, options
-from kafkafmt.cli.output import notify, print_json, print_table, time_in_words
+from kafkafmt.cli.output import notify, plural_of, print_json, print_table, time_in_words
 from kafkafmt.cli.parquet import SourceError, write_groups
 from kafkafmt.cli.rows import Row, text_or_base64
 from kafkafmt.cli.values import FILE
@@ -102,7 +102,7 @@ def _print_tables(
             columns, [[_cell(field, row[field.name]) for field in shown] for row in part], title=title
         )
     if is_empty:
-        notify(f"no {noun}s")
+        notify(f"no {plural_of(noun)}")
 
 
 def _heading(field: Field) -> str:

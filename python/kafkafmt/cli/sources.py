@@ -12,6 +12,7 @@ from kafkafmt.cli.output import notify
 from kafkafmt.cli.values import NEEDS_PYARROW
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log import Segment, SegmentRecords
+from kafkafmt.log.broker_files.kinds import known_names
 from kafkafmt.log.directory import no_segments_message
 from kafkafmt.log.listing import Listing
 from kafkafmt.log.overlaps import LowestOffsets
@@ -116,7 +117,8 @@ def _sources_of(
     for other in others:
         source = SourceFile(other)
         if not _holds_batches(source):
-            raise click.ClickException(f"{other}: no log: there is no record batch in it")
+            names = f"kafkafmt inspect knows files beside segments by their names: {', '.join(known_names())}"
+            raise click.ClickException(f"{other}: no log: there is no record batch in it. {names}")
         yield source
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from kafkafmt.log.segment import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
 )
 from kafkafmt.storage import RemotePath, StoragePath, storage_path
 
@@ -70,6 +72,12 @@ class BrokerFileKind:
 def kind_of(name: str) -> BrokerFileKind | None:
     """Return the kind of a file by its name; None for any other name."""
     return next((kind for kind in BROKER_FILE_KINDS if kind.has(name)), None)
+
+
+def is_like_known_name(pattern: str) -> bool:
+    """Whether a name, or a pattern as `*-checkpoint`, may be that of a file of one of the kinds."""
+    names = (name.replace("*", segment_file_name(0, "")) for name in known_names())
+    return kind_of(pattern) is not None or any(fnmatchcase(name, pattern) for name in names)
 
 
 def known_names() -> list[str]:
