@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import SourceFile, find_sources
 from kafkafmt.cli.summary import run_summary
+from kafkafmt.cli.transaction_marks import TransactionMarks
 from kafkafmt.cli.values import FILE, Count, complete_files
 from kafkafmt.cli.verify import run_verify
 from kafkafmt.cli.walk import Batch, DamageFound, walk
@@ -69,6 +70,7 @@ class _Selection:
     lowest: LowestOffsets
     progress: Progress
     damage: int = 0
+    marks: TransactionMarks = field(default_factory=TransactionMarks)
 
     def rows(self) -> Iterator[tuple[SourceFile, Iterator[Row]]]:
         """Yield each file with an iterator of its rows. Exhaust the iterator before the next file."""
@@ -115,10 +117,11 @@ class _Selection:
                 yield row_format.batch_row(origin, batch, found.is_valid)
             elif found.is_valid:
                 try:
+                    transaction = self.marks.of(source, batch)
                     for record in batch:
                         is_wanted = (first is None or record.offset >= first) and record.offset >= lowest
                         if is_wanted and (end is None or record.offset < end):
-                            yield row_format.record_row(origin, batch, record)
+                            yield row_format.record_row(origin, batch, record, transaction)
                 except KafkaFormatError as error:
                     self._report(DamageFound.by_error(source, error))
         if left_out:
@@ -218,6 +221,9 @@ def inspect(
     --json uses Kafka's field names: base_offset, last_offset, count, codec, producer_id, crc, ... If a key or value is
     valid UTF-8, "key" or "value" contains the string; else "key_base64" or "value_base64" contains the bytes. A null
     stays null. Timestamps are in milliseconds, -1 for none. In Parquet, keys and values are bytes.
+
+    --records marks records of aborted and of open transactions. In JSON and Parquet, "transaction" is "committed",
+    "aborted" or "open". It is null for other records, and if the folder around a segment is not that of a partition.
 
     --verify does the same as kafkafmt verify: see kafkafmt verify --help.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.records.decode import Record
     from kafkafmt.cli.sources import SourceFile
+    from kafkafmt.log.isolation import TransactionState
 
 Row = dict[str, Any]
 
@@ -65,8 +66,11 @@ def batch_row(source: Row, batch: RecordBatch, is_valid: bool) -> Row:
     return row
 
 
-def record_row(source: Row, batch: RecordBatch, record: Record) -> Row:
-    """Return a record as a row, with the position of its batch. control_type is None for data records."""
+def record_row(source: Row, batch: RecordBatch, record: Record, transaction: TransactionState | None) -> Row:
+    """Return a record as a row, with the position of its batch. control_type is None for data records.
+
+    transaction: the state of its transaction; None without one, and if it is not known.
+    """
     return {
         **source,
         "position": batch.position,
@@ -75,6 +79,7 @@ def record_row(source: Row, batch: RecordBatch, record: Record) -> Row:
         "size_in_bytes": record.size_in_bytes,
         "is_control": batch.is_control,
         "control_type": _control_type(record.key) if batch.is_control else None,
+        "transaction": transaction,
     }
 
 
@@ -183,6 +188,7 @@ def arrow_schema(*, records: bool) -> pa.Schema:
             ("size_in_bytes", pa.int32()),
             ("is_control", pa.bool_()),
             ("control_type", pa.string()),
+            ("transaction", pa.string()),
         ]
         return pa.schema(source + fields)
     types = {
@@ -241,6 +247,8 @@ def batch_cells(row: Row) -> tuple[str, ...]:
 def record_cells(row: Row) -> tuple[str, ...]:
     """Return the cells of `RECORD_COLUMNS`. Keys, values and headers are cut to 60 characters."""
     details = [] if row["control_type"] is None else [f"{row['control_type'].replace('_', ' ')} marker"]
+    if row["transaction"] in ("aborted", "open"):
+        details.append(f"{row['transaction']} transaction")
     if row["timestamp_type"] == "log_append_time":
         details.append("log append time")
     if row["sequence"] >= 0:

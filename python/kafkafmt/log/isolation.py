@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from _kafkafmt.types import ControlRecordType
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
@@ -206,6 +206,36 @@ class CommittedView:
         bound = int(rows["last_offset"].max()) + 1
         transactions = self._transactions.overlapping(first_offset(run), bound)
         return without(run, of_aborted_transactions(rows, transactions), verify=verify)
+
+
+TransactionState: TypeAlias = Literal["committed", "aborted", "open"]
+
+
+class TransactionStates:
+    """Tell the state of the transaction of each transactional batch of a log, when this object was created.
+
+    Reads the `.txnindex` of each segment, and the batches of the last one; see `LogTransactions`. Raises
+    FileNotFoundError if a segment is deleted meanwhile.
+    """
+
+    def __init__(self, segments: Sequence[Segment], max_decompressed_bytes: int) -> None:
+        found = _read_transactions(segments, max_decompressed_bytes)
+        self._end_offset = found.end_offset
+        self._open = dict(found.tracker.open_transactions)
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
+        for one in sorted(found.aborted, key=_last_offset):
+            self._aborted.setdefault(one.producer_id, []).append(one)
+
+    def of(self, producer_id: int, base_offset: int) -> TransactionState | None:
+        """Return the state of the transaction of a transactional batch; None for a batch that was appended later."""
+        if base_offset >= self._end_offset:
+            return None
+        aborted = self._aborted.get(producer_id, [])
+        number = bisect_left(aborted, base_offset, key=_last_offset)
+        if number < len(aborted) and aborted[number].first_offset <= base_offset:
+            return "aborted"
+        first_open = self._open.get(producer_id)
+        return "committed" if first_open is None or base_offset < first_open else "open"
 
 
 def _marker_type(run: BatchRun, number: int) -> ControlRecordType | None:
