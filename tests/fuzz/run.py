@@ -24,9 +24,18 @@ TARGETS = (
     "client_request",
     "schemas",
     "coordinators",
+    "broker_file",
 )
 # Of these the bytes are no record sets.
-PLAIN_TARGETS = ("codec", "request", "response", "client_request", "schemas", "coordinators")
+PLAIN_TARGETS = (
+    "codec",
+    "request",
+    "response",
+    "client_request",
+    "schemas",
+    "coordinators",
+    "broker_file",
+)
 
 with atheris.instrument_imports(include=["kafkafmt"]):
     import kafkafmt.log

@@ -23,6 +23,7 @@ TARGETS = (
     "client_request",
     "schemas",
     "coordinators",
+    "broker_file",
 )
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))

@@ -93,7 +93,10 @@ def parse_meta_properties(data: bytes, name: str) -> MetaProperties:
         raise BrokerFileError(f"version: expected 0 or 1, found {found_version}", path=name)
     key = "broker.id" if version == 0 else "node.id"
     node_id = integer(key, MAX_INT32)
-    cluster_id = found["cluster.id"][1] if "cluster.id" in found else None
+    line, cluster_id = found.get("cluster.id", (0, None))
+    if cluster_id is not None and not cluster_id.isprintable():
+        message = f"line {line}: cluster.id: expected printable text, found {shown(cluster_id)}"
+        raise BrokerFileError(message, path=name)
     if version == 1 and (node_id is None or not cluster_id):
         missing = key if node_id is None else "cluster.id"
         raise BrokerFileError(f"{missing}: expected a value in version 1, found none", path=name)

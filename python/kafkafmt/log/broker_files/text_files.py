@@ -38,7 +38,7 @@ def properties_of(data: bytes, name: str) -> dict[str, tuple[int, str]]:
             raise BrokerFileError(f"line {number}: expected key=value, found {shown(line)}", path=name)
         key = _unescaped(key.strip())
         if key in found:
-            raise BrokerFileError(f"line {number}: {key} is there already", path=name)
+            raise BrokerFileError(f"line {number}: {shown(key)} is there already", path=name)
         found[key] = number, _unescaped(value.strip())
     return found
 
