@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from cli.logs import (
     segments,
     write_log,
 )
+from data.real_logs import LOGS, expected
 from kafkafmt import Codec, FileRecords, RecordBatchBuilder, TimestampType
 
 
@@ -349,3 +351,53 @@ def test_no_arguments_when_run_then_help_names_the_commands() -> None:
     for name in ("inspect", "convert"):
         assert f"kafkafmt {name} " in run(name, "--help").stdout
     assert run("--version").stdout.startswith("kafkafmt, version ")
+
+
+@pytest.mark.parametrize("name", ["transactions-0", "open-transaction-0", "compacted-0", "idempotent-0"])
+def test_records_when_in_transactions_then_those_that_a_committed_reader_gets_are_committed(
+    name: str,
+) -> None:
+    """Records after the first open transaction are not aborted, and not read: a reader stops there."""
+    rows = json_lines(run("inspect", LOGS / name, "--records", "--json").stdout)
+    states = {row["offset"]: row["transaction"] for row in rows if not row["is_control"]}
+    first_open = min((offset for offset, state in states.items() if state == "open"), default=2**63)
+    for record in expected(name):
+        state = states.pop(record.offset)
+        if record.offset < first_open:
+            assert record.committed == (state in (None, "committed"))
+    assert not states
+    assert {row["transaction"] for row in rows if row["is_control"]} <= {None}
+
+
+def test_records_of_one_segment_when_its_folder_is_a_partition_then_the_log_around_it_tells_their_state() -> (
+    None
+):
+    one = segments(LOGS / "transactions-0")[1]
+    rows = json_lines(run("inspect", one, "--records", "--json").stdout)
+    all_rows = json_lines(run("inspect", LOGS / "transactions-0", "--records", "--json").stdout)
+    assert rows == [row for row in all_rows if row["path"] == str(one)]
+    table = run("inspect", one, "--records").stdout
+    assert table.count("aborted transaction") == [row["transaction"] for row in rows].count("aborted") > 0
+
+
+def test_records_when_the_folder_is_of_no_partition_then_their_state_is_null_and_this_is_said(
+    tmp_path: Path,
+) -> None:
+    for path in segments(LOGS / "transactions-0")[:2]:
+        shutil.copy(path, tmp_path)
+    result = run("inspect", tmp_path, "--records", "--json")
+    assert {row["transaction"] for row in json_lines(result.stdout)} == {None}
+    assert result.stderr.count("transactions not known: ") == 1
+    assert result.exit_code == 0
+
+
+def test_parquet_of_records_when_in_transactions_then_has_their_state(tmp_path: Path) -> None:
+    path = tmp_path / "records.parquet"
+    run("inspect", LOGS / "open-transaction-0", "--records", "--parquet", path)
+    states = pq.read_table(path).column("transaction").to_pylist()
+    assert {state: states.count(state) for state in set(states)} == {
+        "committed": 5,
+        "aborted": 5,
+        "open": 6,
+        None: 6,
+    }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kafkafmt.cli.options import Decorator, options
-from kafkafmt.cli.output import in_words, notify
+from kafkafmt.cli.output import in_words, notify, plural_of
 from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.values import NEEDS_PYARROW
 from kafkafmt.columns.fields import Field
@@ -125,12 +125,18 @@ def inspect_broker_files(files: Sequence[BrokerFile], output: RowOutput) -> int:
         for kind, some in groupby(files, lambda file: file.kind):
             output.write((_PATH, *kind.fields), rows(list(some)), noun=kind.noun)
         return 1 if damaged else 0
-    for number, file in enumerate(files):
-        if number:
-            click.echo()
+    is_first = True
+    for file in files:
         found = list(rows([file]))
-        if file.path not in damaged:
-            output.write(file.kind.fields, found, noun=file.kind.noun, title=str(file.path))
+        if file.path in damaged:
+            continue
+        if not found:
+            notify(f"{file.path}: no {plural_of(file.kind.noun)}")
+            continue
+        if not is_first:
+            click.echo()
+        is_first = False
+        output.write(file.kind.fields, found, noun=file.kind.noun, title=str(file.path))
     return 1 if damaged else 0
 
 
