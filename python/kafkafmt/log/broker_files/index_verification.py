@@ -69,9 +69,12 @@ def verify_index(path: StoragePath) -> IndexVerdict:
 
     An offset and a position must be those of a batch: its last offset, and where it begins. A timestamp and an offset
     must be the highest timestamp and the last offset of a batch. Timestamps must ascend. Entries after the first zero
-    entry are preallocated. Raises BrokerFileError for a file of another name, and OSError, also for the segment.
+    entry are preallocated. An index of zeros only has no entry: kafka-dump-log compares its first one, and complains.
+    Raises BrokerFileError for a file of another name, and OSError, also for the segment.
     """
     index = _Index.read(path)
+    if len(index.entries) > 1 and not index.entries.tobytes().strip(b"\0"):
+        return IndexVerdict(0, [])
     relative = index.entries["relative_offset"].astype("i8")
     zeros = (relative == 0) & (np.arange(len(relative)) > 0)
     count = int(zeros.argmax()) if zeros.any() else len(relative)
