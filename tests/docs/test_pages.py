@@ -22,7 +22,7 @@ PAGES = [
 ]
 SECTIONS = ["## In ten lines", "### Inspect a backup", "### Convert for old consumers"]
 # Of the page about a broker's folder.
-FORENSICS = ["## Groups and their offsets", "## Transactions"]
+FORENSICS = ["## Groups and their offsets", "## Transactions", "## Files beside the segments"]
 MOST_LINES = 140
 
 

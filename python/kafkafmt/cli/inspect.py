@@ -200,7 +200,7 @@ def inspect(
     engine: str,
     master: str | None,
 ) -> int:
-    """Show the batches or records of log segments, or the files beside them, or check them.
+    """Show log segments or files beside them, or check them.
 
     PATH is a segment or another file of record batches, a partition folder, a log directory, or a quoted pattern
     like 'logs/page-views-*', or a URI, as s3://bucket/logs. All segments of a folder are read. PATH may also be a file
