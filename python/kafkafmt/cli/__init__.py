@@ -15,6 +15,7 @@ import click
 
 from kafkafmt import __version__
 from kafkafmt._util.user_errors import UserError
+from kafkafmt.cli.cluster import cluster
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.erase import erase
 from kafkafmt.cli.gateway import gateway
@@ -75,7 +76,7 @@ def _fail(message: str, status: int = 2) -> int:
 @click.group(
     cls=_OneLineErrors,
     headings={
-        "Look at logs": (inspect, verify, groups, transactions),
+        "Look at logs": (inspect, verify, groups, transactions, cluster),
         "Change them": (convert, erase, table),
         "Serve them": (serve, gateway),
         "Move records": (mirror, replay),

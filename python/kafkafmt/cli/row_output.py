@@ -110,7 +110,7 @@ def _heading(field: Field) -> str:
     if _is_time(field):
         name = name.removesuffix(" ms")
         return name if "timestamp" in name else f"{name} timestamp"
-    return f"{name}#" if field.type in ("int32", "int64") else name
+    return f"{name}#" if field.type in ("float64", "int32", "int64") else name
 
 
 def _is_time(field: Field) -> bool:

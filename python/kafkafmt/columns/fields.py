@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FieldType: TypeAlias = Literal[
-    "binary", "boolean", "int32", "int64", "string", "list<int32>", "list<string>", "map<string,string>"
+    "binary",
+    "boolean",
+    "float64",
+    "int32",
+    "int64",
+    "string",
+    "list<int32>",
+    "list<string>",
+    "map<string,string>",
 ]
 
 
@@ -30,6 +38,7 @@ def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
     types = {
         "binary": pa.binary(),
         "boolean": pa.bool_(),
+        "float64": pa.float64(),
         "int32": pa.int32(),
         "int64": pa.int64(),
         "string": pa.string(),

@@ -42,6 +42,8 @@ from kafkafmt.log.writer import PartitionLogWriter, SegmentWriter, remove_stale_
 
 if TYPE_CHECKING:
     from kafkafmt.log.internal_topics.groups import CommittedOffset, Group, GroupMember
+    from kafkafmt.log.internal_topics.metadata.cluster import ClusterMetadata
+    from kafkafmt.log.internal_topics.metadata.reader import cluster_metadata
     from kafkafmt.log.internal_topics.offsets import ConsumerOffsets, consumer_offsets
     from kafkafmt.log.internal_topics.open_transactions import OpenTransaction
     from kafkafmt.log.internal_topics.transactions import (
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 FollowedLog = LogTail  # its former name
 # The modules of names that are imported at their first use: the schemas of internal topics take 80 ms.
 _READERS = {
+    "ClusterMetadata": "metadata.cluster",
     "CommittedOffset": "groups",
     "ConsumerOffsets": "offsets",
     "Group": "groups",
@@ -62,6 +65,7 @@ _READERS = {
     "OpenTransaction": "open_transactions",
     "TransactionState": "transactions",
     "Transactions": "transactions",
+    "cluster_metadata": "metadata.reader",
     "consumer_offsets": "offsets",
     "transactions": "transactions",
 }
@@ -70,6 +74,7 @@ __all__ = [
     "AbortedTransaction",
     "BrokerFileError",
     "CleanShutdown",
+    "ClusterMetadata",
     "CommittedOffset",
     "ConsumerOffsets",
     "Damage",
@@ -99,6 +104,7 @@ __all__ = [
     "broker_file_rows",
     "broker_file_table",
     "clean_shutdown",
+    "cluster_metadata",
     "consumer_offsets",
     "find_damage",
     "leader_epochs",
