@@ -205,3 +205,115 @@ class Administered:
 
     def _done(self, result: Any) -> None:
         result.all().get()
+
+    def end_offset(self) -> int:
+        """The high watermark of the metadata log: what the admin client answers next is from the records below it."""
+        found: int = self.admin.describeMetadataQuorum().quorumInfo().get().highWatermark()
+        return found
+
+    def described(self) -> dict[str, Any]:
+        """What the admin client answers about all this, sorted, as JSON may have it. Sensitive values are null."""
+        return {
+            "topics": self._described_topics(),
+            "configs": self._described_configs(),
+            "quotas": self._described_quotas(),
+            "acls": self._described_acls(),
+            "users": self._described_users(),
+            "tokens": [self._described_token()],
+            "features": self._described_features(),
+            "brokers": self._described_brokers(),
+            "leader": self.admin.describeMetadataQuorum().quorumInfo().get().leaderId(),
+        }
+
+    def _each(self, found: Any) -> Any:
+        """Any collection of Java, for iteration."""
+        return self.jvm.java.util.ArrayList(found)
+
+    def _described_topics(self) -> list[Any]:
+        names = list(self.admin.listTopics().names().get())
+        found = self.admin.describeTopics(names).allTopicNames().get()
+        return [
+            {
+                "name": name,
+                "id": found[name].topicId().toString(),
+                "partitions": [
+                    {
+                        "number": one.partition(),
+                        "leader": one.leader().id(),
+                        "replicas": [node.id() for node in one.replicas()],
+                        "isr": [node.id() for node in one.isr()],
+                    }
+                    for one in found[name].partitions()
+                ],
+            }
+            for name in sorted(found)
+        ]
+
+    def _described_configs(self) -> list[Any]:
+        """Only what was set dynamically, and without groups: the client knows none."""
+        resources = self._java.common.config.ConfigResource
+        topics = [("TOPIC", name) for name in sorted(self.admin.listTopics().names().get())]
+        brokers = [("BROKER", ""), ("BROKER", str(self.broker.node_id))]
+        found = []
+        for kind, name in [*topics, *brokers, ("CLIENT_METRICS", "hourly")]:
+            resource = resources(getattr(resources.Type, kind), name)
+            described = self.admin.describeConfigs([resource]).all().get()[resource]
+            wanted = (
+                "DYNAMIC_DEFAULT_BROKER_CONFIG"
+                if (kind, name) == ("BROKER", "")
+                else f"DYNAMIC_{kind}_CONFIG"
+            )
+            found += [
+                [kind.lower().replace("_", "-"), name, entry.name(), entry.value()]
+                for entry in self._each(described.entries())
+                if entry.source().name() == wanted
+            ]
+        return sorted(found)
+
+    def _described_quotas(self) -> list[Any]:
+        everything = self._java.common.quota.ClientQuotaFilter.all()
+        found = self.admin.describeClientQuotas(everything).entities().get()
+        return sorted(
+            (
+                [dict(entity.entries()), name, limit]
+                for entity, quotas in found.items()
+                for name, limit in quotas.items()
+            ),
+            key=str,
+        )
+
+    def _described_acls(self) -> list[list[str]]:
+        found = self.admin.describeAcls(self._java.common.acl.AclBindingFilter.ANY).values().get()
+        return sorted(
+            [
+                one.pattern().resourceType().name(),
+                one.pattern().name(),
+                one.pattern().patternType().name(),
+                one.entry().principal(),
+                one.entry().host(),
+                one.entry().operation().name(),
+                one.entry().permissionType().name(),
+            ]
+            for one in self._each(found)
+        )
+
+    def _described_users(self) -> list[Any]:
+        found = self.admin.describeUserScramCredentials().all().get()
+        return sorted(
+            [name, info.mechanism().mechanismName(), info.iterations()]
+            for name, described in found.items()
+            for info in described.credentialInfos()
+        )
+
+    def _described_token(self) -> list[Any]:
+        info = self.token.tokenInfo()
+        times = [info.issueTimestamp(), info.maxTimestamp(), info.expiryTimestamp()]
+        return [info.tokenId(), info.ownerAsString(), info.tokenRequester().toString(), *times]
+
+    def _described_features(self) -> dict[str, int]:
+        found = self.admin.describeFeatures().featureMetadata().get().finalizedFeatures()
+        return {name: found[name].maxVersionLevel() for name in sorted(found)}
+
+    def _described_brokers(self) -> list[Any]:
+        nodes = self._each(self.admin.describeCluster().nodes().get())
+        return sorted([node.id(), node.host(), node.port(), node.rack()] for node in nodes)
