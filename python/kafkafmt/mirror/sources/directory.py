@@ -15,11 +15,12 @@ from kafkafmt._util.descriptors import max_open_segments
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.directory import nested_log_directory, no_segments_message
+from kafkafmt.log.directory_topics import DirectoryTopic, read_directory_topics
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
-from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
+from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.log.topics import is_internal_topic, left_out_in_words
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
@@ -64,6 +65,8 @@ class DirectorySource(Source):
         self._begun: set[TopicPartition] = set()
         self._gone: list[OffsetsGone] = []
         self._safe_configs: dict[str, Mapping[str, str]] = {}
+        self._topic_ids: dict[str, UUID] = {}  # by the metadata of the cluster
+        self._warned: set[str] = set()
         self._listed = float("-inf")
         self._list()
         if not self._readers:
@@ -79,19 +82,33 @@ class DirectorySource(Source):
             _log.info(left_out)
 
     def topics(self) -> Mapping[str, SourceTopic]:
-        """Return the topics, with their configuration in `topics.ini`, or else one that deletes nothing."""
-        said = read_topic_configs(self._directory.path)
+        """Return the topics, as `topics.ini` or the cluster's metadata has them; else configured to delete nothing."""
+        read = read_directory_topics(self._directory.path)
+        for warning in read.warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                _log.warning(warning)
         counts: dict[str, int] = {}
         for topic, partition in self._readers:
             counts[topic] = max(counts.get(topic, 0), partition + 1)
         found = {}
         for topic, count in counts.items():
-            known = said.get(topic)
-            if known is None:
+            known = read.topics.get(topic)
+            if known is None or not self._is_same(topic, known):
                 found[topic] = SourceTopic(TopicConfig(count, self._safe_config(topic)), is_known=False)
-            else:
-                found[topic] = SourceTopic(TopicConfig(max(count, known.partitions or 0), known.configs))
+                continue
+            if known.topic_id is not None:
+                self._topic_ids[topic] = known.topic_id
+            config = TopicConfig(max(count, known.config.partitions or 0), known.config.configs)
+            found[topic] = SourceTopic(config)
         return found
+
+    def _is_same(self, topic: str, known: DirectoryTopic) -> bool:
+        """Whether a topic of the metadata is that of the folders, and not a later topic of the same name."""
+        if known.is_from_file or known.topic_id is None:
+            return True
+        ids = {read_topic_id(reader.folder) for one, reader in self._readers.items() if one.topic == topic}
+        return known.topic_id in ids or ids == {None}
 
     def selected_topics(self) -> set[str]:
         return {topic for topic, _ in self._readers}
@@ -113,7 +130,9 @@ class DirectorySource(Source):
             oldest.rest()
 
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
-        return read_topic_id(self._readers[topic_partition].folder)
+        """Return the id in `partition.metadata`, or that of the topic in the cluster's metadata."""
+        found = read_topic_id(self._readers[topic_partition].folder)
+        return self._topic_ids.get(topic_partition.topic) if found is None else found
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         """Yield a run of each partition that has one. If none has, wait, and check again for growth."""
