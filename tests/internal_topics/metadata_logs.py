@@ -12,7 +12,7 @@ from _kafkafmt.types import ControlRecordType
 from kafkafmt import RecordBatchBuilder
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.log import ClusterMetadata, PartitionLogWriter
-from kafkafmt.log.internal_topics.metadata.rows import KINDS, rows_of
+from kafkafmt.log.internal_topics.metadata.rows import KINDS
 from kafkafmt.schemas import Message
 from kafkafmt.schemas.clients import SnapshotFooterRecord, SnapshotHeaderRecord
 
@@ -86,7 +86,7 @@ def as_described(found: ClusterMetadata) -> dict[str, Any]:
 
 def entities(found: ClusterMetadata, *without: str) -> dict[str, Any]:
     """All entities but the row of the cluster itself, which says how they were read."""
-    return {kind: list(rows_of(found, kind)) for kind in KINDS if kind not in ("cluster", *without)}
+    return {kind: list(found.rows(kind)) for kind in KINDS if kind not in ("cluster", *without)}
 
 
 def copied(target: Path, *, snapshots: bool = True) -> Path:

@@ -29,7 +29,7 @@ from internal_topics.metadata_logs import (
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, KafkaFormatError
 from kafkafmt.log import PartitionLog, cluster_metadata
 from kafkafmt.log.internal_topics.metadata.names import is_sensitive, metadata_version_name
-from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of, rows_of
+from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
 from kafkafmt.schemas import decode_metadata_record
 from kafkafmt.schemas.metadata import (
     AbortTransactionRecord,
@@ -277,8 +277,8 @@ def test_kinds_then_have_rows_of_their_fields_and_one_arrow_table() -> None:
     found = cluster_metadata(CLUSTER)
     for kind in KINDS:
         names = {field.name for field in fields_of([kind])}
-        assert all(row.keys() == names for row in rows_of(found, kind))
-        assert found.to_arrow(kind).num_rows == len(list(rows_of(found, kind)))
+        assert all(row.keys() == names for row in found.rows(kind))
+        assert found.to_arrow(kind).num_rows == len(list(found.rows(kind)))
     assert set(found.to_arrow().column("kind").to_pylist()) == KINDS.keys() - {"producer-ids", "unknown"}
     with pytest.raises(ValueError, match="kind: expected one of cluster, feature"):
         found.to_arrow("topics")

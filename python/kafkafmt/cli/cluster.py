@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +14,11 @@ from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.output import notify
 from kafkafmt.cli.row_output import RowOutput, row_output_options
 from kafkafmt.cli.values import NEEDS_PYARROW, complete_files
-from kafkafmt.log.internal_topics.metadata.cluster import ClusterMetadata
-from kafkafmt.log.internal_topics.metadata.reader import cluster_metadata
-from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of, rows_of
+from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
 from kafkafmt.storage.locations import without_secrets
+
+if TYPE_CHECKING:
+    from kafkafmt.log import ClusterMetadata
 
 # Tables leave these out unless they are selected: there may be many of them.
 _LONG_KINDS = ("partition",)
@@ -46,7 +47,8 @@ class _Bound(click.ParamType[Any]):
     "kinds",
     type=click.Choice(tuple(KINDS)),
     multiple=True,
-    help="Only entities of this kind. May be given several times.  [default: all; tables: all but partition]",
+    metavar="KIND",
+    help="Only entities of this kind, as topic; repeatable.  [default: all; tables: all but partition]",
 )
 @click.option(
     "--at",
@@ -76,7 +78,12 @@ def cluster(
     Each JSON line is an entity. It has its kind, its name, and the fields of its kind. A Parquet file has a row for
     each entity, and the fields of all kinds; those of other kinds are null.
 
+    Kinds: cluster, feature, broker, controller, voter, topic, partition, config, quota, acl, user (SCRAM), token
+    (delegation tokens), producer-ids, unknown (records of types that this release does not know).
+
     The log of a quorum with several voters may end with records that are not committed.
+
+    Exit status: 0; 1 if the log is damaged; 2 for wrong arguments.
     """
     output = RowOutput.of(as_json, parquet, force)
     found = _read(source, at)
@@ -84,15 +91,17 @@ def cluster(
         notify(warning)
     chosen = kinds or tuple(KINDS)
     if output.parquet is not None:
-        output.write(fields_of(chosen), found.rows(chosen), noun="row")
+        output.write(fields_of(chosen), found.rows(*chosen), noun="row")
     elif output.as_json:
         for kind in chosen:
-            output.write(fields_of([kind]), rows_of(found, kind), noun=kind)
+            output.write(fields_of([kind]), found.rows(kind), noun=kind)
     else:
         _print_tables(output, found, kinds or [kind for kind in chosen if kind not in _LONG_KINDS])
 
 
 def _read(source: str, at: int | datetime | None) -> ClusterMetadata:
+    from kafkafmt.log import cluster_metadata  # takes 80 ms
+
     try:
         if isinstance(at, int):
             return cluster_metadata(source, end_offset=at)
@@ -106,7 +115,7 @@ def _read(source: str, at: int | datetime | None) -> ClusterMetadata:
 def _print_tables(output: RowOutput, found: ClusterMetadata, kinds: Sequence[str]) -> None:
     is_first = True
     for kind in kinds:
-        rows = list(rows_of(found, kind))
+        rows = list(found.rows(kind))
         if not rows:
             continue
         if not is_first:

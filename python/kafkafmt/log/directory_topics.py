@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.internal_topics.metadata.cluster import ClusterMetadata
-from kafkafmt.log.internal_topics.metadata.reader import METADATA_LOG, cluster_metadata
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
+from kafkafmt.log.topics import METADATA_LOG
 from kafkafmt.storage import RemotePath, StoragePath, storage_path
+
+if TYPE_CHECKING:
+    from kafkafmt.log.internal_topics.metadata.cluster import ClusterMetadata
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ def _metadata(directory: StoragePath) -> tuple[ClusterMetadata | None, Sequence[
     try:
         if not folder.is_dir():
             return None, ()
+        from kafkafmt.log.internal_topics.metadata.reader import cluster_metadata  # takes 80 ms
+
         found = cluster_metadata(folder)
     except (KafkaFormatError, OSError) as error:
         return None, [f"{error}; the metadata of the cluster is not used"]

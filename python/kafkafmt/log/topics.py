@@ -18,6 +18,10 @@ from typing import Protocol
 from kafkafmt.storage import StoragePath, storage_of
 from kafkafmt.types import TopicPartition
 
+# The log of a broker that is also a controller (KIP-595). It lies beside the partitions, but is not a topic of clients.
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_LOG = TopicPartition(METADATA_TOPIC, 0)
+
 _INTERNAL_PREFIX = "__"
 
 

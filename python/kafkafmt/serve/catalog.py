@@ -19,6 +19,7 @@ from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import LogTail
+from kafkafmt.log.topics import METADATA_TOPIC
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.yielding import run_steps
@@ -35,8 +36,6 @@ _log = structlog.get_logger()
 _EPOCH_FILE = "leader-epoch-checkpoint"
 _MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 _CLUSTER_FILE = "meta.properties"
-# The log of a broker that is also a controller (KIP-595). It lies beside the partitions, but is not a topic.
-METADATA_LOG = "__cluster_metadata"
 # The namespace of derived IDs: of topics whose folders contain no ID, from their names, and of clusters.
 _ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
 # A directory that was modified so recently may change again and keep its modification time.
@@ -344,7 +343,7 @@ class Catalog:
         self._stamp = stamp
         numbers: dict[str, set[int]] = {}
         for name, number in self._folders.refresh(on_denied=self._denied):
-            if name != METADATA_LOG:
+            if name != METADATA_TOPIC:
                 numbers.setdefault(name, set()).add(number)
         for name in self._new:  # a broker writes the topic's ID after it creates the folder
             numbers.setdefault(name, set())

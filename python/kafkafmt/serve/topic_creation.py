@@ -20,7 +20,8 @@ from kafkafmt._util.files import sync_path
 from kafkafmt._util.ini import IniError
 from kafkafmt.log.appender import create_log
 from kafkafmt.log.topic_configs import TopicConfig, is_topic_name
-from kafkafmt.serve.catalog import METADATA_LOG, Catalog
+from kafkafmt.log.topics import METADATA_TOPIC
+from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.topic_settings import Configuration, TopicConfigs, ensure_valid
 from kafkafmt.server.yielding import yielding_between
 from kafkafmt.types import TopicPartition
@@ -139,7 +140,7 @@ class TopicCreation:
     def _check(self, topic: NewTopic, collisions: Mapping[str, str]) -> None:
         """Raise TopicRefusedError if the topic cannot be created. collisions: topics by their names in metrics."""
         name = topic.name
-        if name == METADATA_LOG:
+        if name == METADATA_TOPIC:
             message = f"Creation of internal topic {name} is prohibited."
             raise TopicRefusedError(errors.InvalidRequestError, message)
         if not is_topic_name(name):

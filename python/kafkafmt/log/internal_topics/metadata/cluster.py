@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkafmt.columns.fields import arrow_table
 from kafkafmt.log.internal_topics.metadata import entities
 from kafkafmt.log.internal_topics.metadata.names import METADATA_VERSION, metadata_version_name
-from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of, rows_of
+from kafkafmt.log.internal_topics.metadata.rows import KINDS, Row, fields_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +33,7 @@ class ClusterMetadata:
         kraft_version: 0 or 1 (KIP-853).
         configs: topics, brokers and others; see `entities.Config`.
         users: SCRAM users.
+        producer_ids: the last block of producer ids; empty before the first.
         unknown_records: records of types that this release does not know. They are not applied.
         is_complete: False if records before those that were read are missing.
         warnings: what was missing, damaged or not applied, a line each.
@@ -55,7 +56,7 @@ class ClusterMetadata:
     acls: tuple[entities.Acl, ...]
     users: tuple[entities.ScramUser, ...]
     tokens: tuple[entities.DelegationToken, ...]
-    producer_ids: entities.ProducerIdBlock | None
+    producer_ids: tuple[entities.ProducerIdBlock, ...]
     unknown_records: tuple[entities.UnknownRecord, ...]
     is_complete: bool
     warnings: tuple[str, ...]
@@ -83,27 +84,35 @@ class ClusterMetadata:
             if (one.resource_type, one.resource_name) == (resource_type, resource_name)
         }
 
-    def rows(self, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[dict[str, Any]]:
-        """Yield the entities of these kinds as rows with the fields `kind`, `name`, and those of all these kinds.
+    @property
+    def clusters(self) -> tuple[ClusterMetadata]:
+        """This object: the entity of the kind `cluster`."""
+        return (self,)
+
+    def rows(self, *kinds: str) -> Iterator[Row]:
+        """Yield the entities of these kinds, or of all, as rows with the fields `fields_of(kinds)`.
 
         kinds: names of `rows.KINDS`, such as `topic` and `acl`. Raises ValueError for another.
         """
-        check_kinds(kinds)
-        nulls = dict.fromkeys(field.name for field in fields_of(kinds))
-        return ({**nulls, **row} for kind in kinds for row in rows_of(self, kind))
+        chosen = _checked(kinds)
+        nulls = dict.fromkeys(field.name for field in fields_of(chosen))
+        return (
+            {**nulls, "kind": kind, **KINDS[kind].row(one)}
+            for kind in chosen
+            for one in getattr(self, KINDS[kind].attribute)
+        )
 
     def to_arrow(self, *kinds: str) -> pa.Table:
         """Return the entities of these kinds, or of all, as an Arrow table with the columns of `rows`.
 
         Raises ValueError for another kind, and ImportError without pyarrow.
         """
-        chosen = kinds or tuple(KINDS)
-        check_kinds(chosen)
-        return arrow_table(fields_of(chosen), self.rows(chosen))
+        return arrow_table(fields_of(_checked(kinds)), self.rows(*kinds))
 
 
-def check_kinds(kinds: Sequence[str]) -> None:
-    """Raise ValueError for a name that is no kind."""
+def _checked(kinds: Sequence[str]) -> Sequence[str]:
+    """Return these kinds; all if there are none. Raises ValueError for a name that is no kind."""
     for kind in kinds:
         if kind not in KINDS:
             raise ValueError(f"kind: expected one of {', '.join(KINDS)}, found {kind!r}")
+    return kinds or tuple(KINDS)

@@ -67,12 +67,12 @@ _RELEASES = {
 }
 _LAST_LEVEL = 30
 
-# The properties of type PASSWORD in Kafka 4.3, with or without a listener's prefix; and names that plugins use.
+# All properties of type PASSWORD in Kafka have such names, with or without a listener's prefix. Plugins have others, so
+# this hides too much rather than too little.
 _SENSITIVE = re.compile(
-    r"(^|\.)(password|passphrase|secret|credentials?|sasl\.jaas\.config|jaas\.config|"
-    r"ssl\.keystore\.key|ssl\.keystore\.certificate\.chain|ssl\.truststore\.certificates|"
-    r"(secret|master|private|api|access|account)[._-]?key|token)$"
-    r"|password|secret",
+    r"password|passphrase|secret|credential|jaas\.config$"
+    r"|keystore\.(key|certificate\.chain)$|truststore\.certificates$"
+    r"|(^|[._-])((master|private|api|access|account)[._-]key|token)$",
     re.IGNORECASE,
 )
 

@@ -18,16 +18,15 @@ from kafkafmt.log.internal_topics.metadata.snapshots import SUFFIX, MetadataSnap
 from kafkafmt.log.internal_topics.metadata.state import MetadataState
 from kafkafmt.log.listing import segment_entries
 from kafkafmt.log.partition_log import PartitionLog
+from kafkafmt.log.topics import METADATA_LOG
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.storage import RemotePath, StoragePath, storage_of, storage_path
-from kafkafmt.types import TopicPartition, check_int, milliseconds
+from kafkafmt.types import check_int, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from _kafkafmt.records.decode import Record
-
-METADATA_LOG = TopicPartition("__cluster_metadata", 0)
 
 
 def cluster_metadata(

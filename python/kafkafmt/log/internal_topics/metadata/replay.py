@@ -291,7 +291,7 @@ class MetadataReplay:
                 for (name, mechanism), iterations in sorted(self._users.items())
             ),
             "tokens": tuple(self._tokens[one] for one in sorted(self._tokens)),
-            "producer_ids": self._producer_ids,
+            "producer_ids": () if self._producer_ids is None else (self._producer_ids,),
         }
 
     def _collected_topics(self) -> Iterator[entities.Topic]:

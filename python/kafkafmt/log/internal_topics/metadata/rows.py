@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.columns.fields import Field
 from kafkafmt.log.internal_topics.metadata import entities
-
-if TYPE_CHECKING:
-    from kafkafmt.log.internal_topics.metadata.cluster import ClusterMetadata
 
 Row = dict[str, Any]
 _NODE_FIELDS = (
@@ -40,13 +37,13 @@ class Kind:
     Attributes:
         title: the heading of its table.
         fields: of its rows, without `kind` and `name`.
-        entities: returns those of a cluster.
+        attribute: the attribute of `ClusterMetadata` that has them.
         row: converts one to a row.
     """
 
     title: str
     fields: tuple[Field, ...]
-    entities: Callable[[ClusterMetadata], Iterable[Any]]
+    attribute: str
     row: Callable[[Any], Row]
 
 
@@ -59,17 +56,11 @@ def fields_of(kinds: Sequence[str]) -> tuple[Field, ...]:
     return tuple(found.values())
 
 
-def rows_of(cluster: ClusterMetadata, kind: str) -> Iterable[Row]:
-    """Yield the rows of one kind, with the fields `fields_of([kind])`."""
-    chosen = KINDS[kind]
-    return ({"kind": kind, **chosen.row(one)} for one in chosen.entities(cluster))
-
-
 def _uuids(values: Iterable[UUID]) -> list[str]:
     return [uuid_text(value) for value in values]
 
 
-def _cluster(one: ClusterMetadata) -> Row:
+def _cluster(one: Any) -> Row:
     return {
         "name": one.source,
         "end_offset": one.end_offset,
@@ -242,20 +233,18 @@ KINDS: Mapping[str, Kind] = {
             Field("open_transaction_offset", "int64"),
             Field("is_complete", "boolean"),
         ),
-        lambda cluster: [cluster],
+        "clusters",
         _cluster,
     ),
-    "feature": Kind("Features", (Field("level", "int32"),), lambda cluster: cluster.features, _feature),
-    "broker": Kind("Brokers", _NODE_FIELDS, lambda cluster: cluster.brokers, _broker),
+    "feature": Kind("Features", (Field("level", "int32"),), "features", _feature),
+    "broker": Kind("Brokers", _NODE_FIELDS, "brokers", _broker),
     "controller": Kind(
         "Controllers",
         _some("node_id", "endpoints", "incarnation_id", "supported_features"),
-        lambda cluster: cluster.controllers,
+        "controllers",
         _controller,
     ),
-    "voter": Kind(
-        "Voters", _some("node_id", "endpoints", "directories"), lambda cluster: cluster.voters, _voter
-    ),
+    "voter": Kind("Voters", _some("node_id", "endpoints", "directories"), "voters", _voter),
     "topic": Kind(
         "Topics",
         (
@@ -263,7 +252,7 @@ KINDS: Mapping[str, Kind] = {
             Field("partitions", "int32"),
             Field("replication_factor", "int32"),
         ),
-        lambda cluster: cluster.topics,
+        "topics",
         _topic,
     ),
     "partition": Kind(
@@ -284,7 +273,7 @@ KINDS: Mapping[str, Kind] = {
             Field("is_recovering", "boolean"),
             Field("directories", "list<string>"),
         ),
-        lambda cluster: cluster.partitions,
+        "partitions",
         _partition,
     ),
     "config": Kind(
@@ -295,13 +284,13 @@ KINDS: Mapping[str, Kind] = {
             Field("value", "string"),
             Field("is_sensitive", "boolean"),
         ),
-        lambda cluster: cluster.configs,
+        "configs",
         _config,
     ),
     "quota": Kind(
         "Quotas",
         (Field("entity", "map<string,string>"), Field("limit", "float64")),
-        lambda cluster: cluster.quotas,
+        "quotas",
         _quota,
     ),
     "acl": Kind(
@@ -315,13 +304,13 @@ KINDS: Mapping[str, Kind] = {
             Field("operation", "string"),
             Field("permission", "string"),
         ),
-        lambda cluster: cluster.acls,
+        "acls",
         _acl,
     ),
     "user": Kind(
         "SCRAM users",
         (Field("mechanism", "string"), Field("iterations", "int32")),
-        lambda cluster: cluster.users,
+        "users",
         _user,
     ),
     "token": Kind(
@@ -334,13 +323,13 @@ KINDS: Mapping[str, Kind] = {
             Field("max_timestamp_ms", "int64"),
             Field("expiration_timestamp_ms", "int64"),
         ),
-        lambda cluster: cluster.tokens,
+        "tokens",
         _token,
     ),
     "producer-ids": Kind(
         "Producer ids",
         (Field("node_id", "int32"), Field("next_producer_id", "int64"), Field("broker_epoch", "int64")),
-        lambda cluster: [] if cluster.producer_ids is None else [cluster.producer_ids],
+        "producer_ids",
         _producer_ids,
     ),
     "unknown": Kind(
@@ -351,7 +340,7 @@ KINDS: Mapping[str, Kind] = {
             Field("version", "int32"),
             Field("size_in_bytes", "int64"),
         ),
-        lambda cluster: cluster.unknown_records,
+        "unknown_records",
         _unknown,
     ),
 }

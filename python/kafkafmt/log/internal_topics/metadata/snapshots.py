@@ -2,6 +2,9 @@
 
 The first record of a snapshot is a control record, the header. The last one is the footer: without it the snapshot is
 incomplete. Offsets in a snapshot are numbers within it.
+
+`bootstrap.checkpoint`, in the log directory itself, has the same form. `kafka-storage format` writes it, and the first
+controller appends its records to the log.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from kafkafmt.records.base import Records
 
 SUFFIX = ".checkpoint"
+BOOTSTRAP = f"bootstrap{SUFFIX}"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 
 
@@ -35,6 +39,8 @@ class MetadataSnapshot:
     @classmethod
     def at(cls, path: StoragePath) -> MetadataSnapshot | None:
         """Return the snapshot at a path; None if the name of the file is not that of a snapshot."""
+        if path.name == BOOTSTRAP:
+            return cls(path, 0, 0)
         match = _NAME.fullmatch(path.name)
         return None if match is None else cls(path, int(match[1]), int(match[2]))
 
@@ -68,9 +74,11 @@ class MetadataSnapshot:
 
 
 def snapshots_in(folder: StoragePath) -> list[MetadataSnapshot]:
-    """Return the snapshots in a folder, the newest first."""
+    """Return the snapshots in a folder, the newest first, without `bootstrap.checkpoint`."""
     with storage_of(folder).entries(folder) as entries:
-        paths = [storage_of(folder).path_of(folder, entry) for entry in entries if entry.is_file()]
+        paths = [
+            storage_of(folder).path_of(folder, entry) for entry in entries if _NAME.fullmatch(entry.name)
+        ]
     found = (MetadataSnapshot.at(path) for path in paths)
     return sorted(
         (one for one in found if one is not None),
