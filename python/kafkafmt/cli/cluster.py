@@ -65,9 +65,9 @@ def cluster(
     parquet: Path | None,
     force: bool,
 ) -> None:
-    """Show the metadata of a KRaft cluster: topics, configurations, quotas, ACLs, users, brokers and features.
+    """Show topics, ACLs, brokers and more of a KRaft cluster.
 
-    PATH is the folder __cluster_metadata-0, a log directory that has it, or a snapshot (.checkpoint); a path or a
+    They are read from the log of its metadata: features, brokers, topics, configurations, quotas, ACLs and users. PATH is the folder __cluster_metadata-0, a log directory that has it, or a snapshot (.checkpoint); a path or a
     URI. Secrets are never shown.
 
     \b
