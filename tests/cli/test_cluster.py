@@ -61,7 +61,7 @@ def test_cluster_at_an_offset_or_a_time_then_is_the_state_there() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--at", "yesterday"), "'yesterday' is neither an offset, nor a time"),
+        (("--at", "yesterday"), "'yesterday' is not a time"),
         (("--kind", "topics"), "'topics' is not one of"),
         (("--force",), "--force is for --parquet"),
     ],

@@ -1,7 +1,7 @@
 """Pages whose blocks are run: each block of shell or Python prints what stands below it.
 
 Folders at the root are in a temporary one. `/backup` has the committed logs. `/broker` has the groups and transactions
-that a broker of Kafka 4 left.
+that a broker of Kafka 4 left. `/kafka` has the metadata of a cluster.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mirror.page import BLOCK, Session, without_durations
 
 ROOT = Path(__file__).parents[2]
 COORDINATORS = ROOT / "tests" / "data" / "coordinators" / "4.x"
+CLUSTER = ROOT / "tests" / "data" / "cluster"
 _SECTION = r"^{marks} {title}\n.*?(?=^#{{1,{level}}} |\Z)"
 
 
@@ -31,6 +32,7 @@ def assert_prints_what_it_says(text: str, folder: Path) -> None:
     """Run the blocks of a page one after the other, each with the files and names of those before it."""
     shutil.copytree(LOGS, folder / "backup")
     shutil.copytree(COORDINATORS, folder / "broker")
+    shutil.copytree(CLUSTER, folder / "kafka")
     session = Session(folder, {})
     for block in BLOCK.finditer(text):
         printed = session.run(block["language"], block["code"]).replace(f"{folder}/", "/")

@@ -5,7 +5,6 @@ The README's other tasks are run by tests/serve/test_docs.py, tests/mirror/test_
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -23,9 +22,12 @@ PAGES = [
 ]
 SECTIONS = ["## In ten lines", "### Inspect a backup", "### Convert for old consumers"]
 # Of the page about a broker's folder.
-FORENSICS = ["## Groups and their offsets", "## Transactions", "## Files beside the segments"]
-# Of docs/forensics.md; `/kafka` is the directory of tests/data/cluster.
-CLUSTER = "## The metadata of a cluster"
+FORENSICS = [
+    "## Groups and their offsets",
+    "## Transactions",
+    "## The metadata of a cluster",
+    "## Files beside the segments",
+]
 MOST_LINES = 140
 
 
@@ -46,11 +48,6 @@ def test_section_of_forensics_when_run_then_prints_what_it_says(title: str, tmp_
     text = section("docs/forensics.md", title)
     assert_has_blocks_for_all_it_prints(text)
     assert_prints_what_it_says(text, tmp_path)
-
-
-def test_section_on_the_metadata_of_a_cluster_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "tests" / "data" / "cluster", tmp_path / "kafka")
-    assert_prints_what_it_says(section("docs/forensics.md", CLUSTER), tmp_path)
 
 
 def test_readme_when_counted_then_fits_a_page() -> None:

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cli.logs import flip
+from internal_topics.metadata_logs import CLUSTER
 from kafkafmt.errors import CorruptRecordError
-from kafkafmt.log import consumer_offsets, transactions
+from kafkafmt.log import cluster_metadata, consumer_offsets, transactions
 from kafkafmt.log.internal_topics.sources import LogSources
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.source.options import ReadOptions, StreamOptions
@@ -76,6 +77,7 @@ def test_damage_when_met_then_fails_or_is_skipped(tmp_path: Path) -> None:
         ({"isolation": "read_committed"}, "option isolation: unit=offsets does not take it"),
         ({"topics": "*"}, "option topics: unit=offsets does not take it"),
         ({"onCorrupt": "keep"}, "onCorrupt: keep needs unit=batches"),
+        ({"unit": "metadata", "onCorrupt": "skip"}, "unit=metadata needs all records of the log"),
         ({"columns": "grupId"}, "did you mean 'groupId'"),
     ],
 )
@@ -106,3 +108,30 @@ def test_units_when_read_by_spark_then_are_queried_as_tables(spark: SparkSession
     lags = load("offsets").where("pendingProducerId is null").groupBy("groupId").sum("lag").collect()
     assert {row[0]: row[1] for row in lags}["classic"] == 20
     assert load("transactions").where("isHanging").count() == 0
+
+
+def test_metadata_when_read_then_is_a_row_for_each_entity_with_the_columns_of_all_kinds() -> None:
+    expected = list(cluster_metadata(CLUSTER).rows())
+    given = rows(CLUSTER, unit="metadata")
+    assert [(row["kind"], row["name"]) for row in given] == [(row["kind"], row["name"]) for row in expected]
+    (orders,) = (row for row in given if row["name"] == "orders-6")
+    assert (orders["topic"], orders["partition"], orders["replicas"]) == ("orders", 6, [1])
+    limits = {row["name"]: (dict(row["entity"]), row["limit"]) for row in given if row["kind"] == "quota"}
+    assert limits["request_percentage"] == ({"user": "alice", "client-id": "<default>"}, 12.5)
+
+
+def test_metadata_when_bound_by_a_time_then_is_that_of_then() -> None:
+    assert rows(CLUSTER, unit="metadata", columns="kind", endingTimestamp=1)[0] == {"kind": "cluster"}
+    assert len(rows(CLUSTER, unit="metadata", endingTimestamp=1)) == 1
+
+
+@pytest.mark.spark
+def test_metadata_when_read_by_spark_then_has_typed_columns(spark: SparkSession) -> None:
+    spark.dataSource.register(KafkafmtDataSource)
+    frame = spark.read.format("kafkafmt").option("unit", "metadata").load(str(CLUSTER))
+    found = frame.where("kind = 'partition'").groupBy("topic").count().orderBy("topic").collect()
+    assert [tuple(row) for row in found] == [("grown", 5), ("orders", 7), ("plain", 1)]
+    types = dict(frame.dtypes)
+    assert types["replicas"] == "array<int>"
+    assert types["entity"] == "map<string,string>"
+    assert types["lastTimestamp"] == "timestamp"

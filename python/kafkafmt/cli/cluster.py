@@ -13,7 +13,7 @@ import click
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.output import notify
 from kafkafmt.cli.row_output import RowOutput, row_output_options
-from kafkafmt.cli.values import NEEDS_PYARROW, complete_files
+from kafkafmt.cli.values import NEEDS_PYARROW, Time, complete_files
 from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
 from kafkafmt.storage.locations import without_secrets
 
@@ -24,20 +24,15 @@ if TYPE_CHECKING:
 _LONG_KINDS = ("partition",)
 
 
-class _Bound(click.ParamType[Any]):
-    """An offset, or a time in ISO 8601."""
+class _Bound(Time):
+    """An offset, or a time."""
 
     name = "offset|time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        if re.fullmatch(r"[0-9]{1,19}", value):
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
             return int(value)
-        try:
-            return datetime.fromisoformat(value).astimezone()
-        except ValueError:
-            self.fail(f"{value!r} is neither an offset, nor a time as 2026-01-31T12:00:00+01:00", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command(cls=HelpCommand, common="--kind --at --json --parquet --force", page="forensics.md")
@@ -67,8 +62,9 @@ def cluster(
 ) -> None:
     """Show topics, ACLs, brokers and more of a KRaft cluster.
 
-    They are read from the log of its metadata: features, brokers, topics, configurations, quotas, ACLs and users. PATH is the folder __cluster_metadata-0, a log directory that has it, or a snapshot (.checkpoint); a path or a
-    URI. Secrets are never shown.
+    They are in the log of its metadata, with configurations, quotas, users and features. PATH is the folder
+    __cluster_metadata-0, a log directory that has it, or a snapshot (.checkpoint); a path or a URI. Secrets are never
+    shown.
 
     \b
     kafkafmt cluster /var/lib/kafka

@@ -35,7 +35,7 @@ from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
 # Units that are the state in internal topics: see `state_units`.
-STATE_UNITS = ("offsets", "transactions")
+STATE_UNITS = ("offsets", "transactions", "metadata")
 UNITS = ("records", "batches", *STATE_UNITS)
 ON_CORRUPT = ("fail", "skip", "keep")
 DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
@@ -87,7 +87,7 @@ SOURCE_OPTIONS = (
         one_of(UNITS),
         "records",
         "`records`; `batches`: every header field, `file`, `position`, `size`, and the bytes as `batch`; or a state: "
-        "`offsets` of groups, `transactions`",
+        "`offsets` of groups, `transactions`, the `metadata` of a cluster",
     ),
     Option(
         "columns",
@@ -259,6 +259,11 @@ class ReadOptions:
             )
         if unit in STATE_UNITS:
             options.ensure_only(_OF_STATE, f"unit={unit} does not take it")
+        if unit == "metadata":
+            if options["onCorrupt"] == "skip":
+                raise ValueError("onCorrupt: unit=metadata needs all records of the log; expected fail")
+            if len(_paths(options)) != 1:
+                raise ValueError(f"unit=metadata: expected one path, found {len(_paths(options))}")
         return cls(
             paths=_paths(options),
             topics=parse_topic_selection(options),

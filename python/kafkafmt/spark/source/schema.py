@@ -27,7 +27,10 @@ SPARK_TYPES = {
     pa.int32(): "int",
     pa.int64(): "bigint",
     pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.float64(): "double",
+    pa.list_(pa.int32()): "array<int>",
     pa.list_(pa.string()): "array<string>",
+    pa.map_(pa.string(), pa.string()): "map<string,string>",
     arrow_schema(["headers"]).field("headers").type: "array<struct<key:string,value:binary>>",
 }
 
@@ -36,6 +39,7 @@ _NEVER_NULL = {
     "records": ("offset", "timestamp", "timestampType"),
     "batches": ("file", "position", "size"),
     "offsets": ("groupId",),
+    "metadata": ("kind", "name"),
     "transactions": ("producerId",),
 }
 

@@ -7,6 +7,7 @@ of the type timestamp.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import pyarrow as pa
 
 from kafkafmt.columns.fields import Field, arrow_schema
 from kafkafmt.log.internal_topics.latest import DamageHandler
+from kafkafmt.log.internal_topics.metadata.reader import cluster_metadata
+from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
 from kafkafmt.log.internal_topics.offsets import OFFSET_FIELDS, consumer_offsets
 from kafkafmt.log.internal_topics.sources import LogSources
 from kafkafmt.log.internal_topics.transactions import TRANSACTION_FIELDS, transactions
@@ -23,6 +26,7 @@ from kafkafmt.log.internal_topics.transactions import TRANSACTION_FIELDS, transa
 if TYPE_CHECKING:
     from kafkafmt.storage import StoragePath
 
+_LOG = logging.getLogger(__name__)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TIMESTAMP_SUFFIX = "_timestamp_ms"
 
@@ -76,7 +80,16 @@ def _transaction_rows(paths: Sequence[StoragePath], timestamp: int | None, on_da
     return transactions(paths, now=timestamp, on_damage=on_damage).rows()
 
 
+def _metadata_rows(paths: Sequence[StoragePath], timestamp: int | None, on_damage: DamageHandler) -> Rows:
+    """Return the rows of the only path. Damage is always raised: a state without some of its records is wrong."""
+    found = cluster_metadata(*paths, timestamp=timestamp)
+    for warning in found.warnings:
+        _LOG.warning(warning)
+    return found.rows()
+
+
 UNITS_OF_STATE = {
+    "metadata": StateUnit(fields_of(tuple(KINDS)), _metadata_rows),
     "offsets": StateUnit(OFFSET_FIELDS, _offset_rows),
     "transactions": StateUnit(TRANSACTION_FIELDS, _transaction_rows),
 }
