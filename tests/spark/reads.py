@@ -11,8 +11,10 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -33,8 +35,11 @@ _KINDS = (
     LongType(),
     StringType(),
     TimestampType(),
+    DoubleType(),
     _HEADERS,
     _NAMES,
+    ArrayType(IntegerType()),
+    MapType(StringType(), StringType()),
 )
 TYPES: dict[str, DataType] = {kind.simpleString(): kind for kind in _KINDS}
 

@@ -83,7 +83,7 @@ def test_damage_when_met_then_fails_or_is_skipped(tmp_path: Path) -> None:
 )
 def test_options_when_they_have_no_effect_then_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        KafkafmtDataSource(options_of(LOGS, unit="offsets", **options)).schema()
+        KafkafmtDataSource(options_of(LOGS, **{"unit": "offsets", **options})).schema()
 
 
 def test_stream_when_its_unit_is_a_state_then_is_refused() -> None:
@@ -126,8 +126,9 @@ def test_metadata_when_bound_by_a_time_then_is_that_of_then() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.full
+@pytest.mark.xdist_group("spark")
 def test_metadata_when_read_by_spark_then_has_typed_columns(spark: SparkSession) -> None:
-    spark.dataSource.register(KafkafmtDataSource)
     frame = spark.read.format("kafkafmt").option("unit", "metadata").load(str(CLUSTER))
     found = frame.where("kind = 'partition'").groupBy("topic").count().orderBy("topic").collect()
     assert [tuple(row) for row in found] == [("grown", 5), ("orders", 7), ("plain", 1)]
