@@ -25,6 +25,7 @@ TARGETS = (
     "schemas",
     "coordinators",
     "broker_file",
+    "metadata",
 )
 # Of these the bytes are no record sets.
 PLAIN_TARGETS = (
@@ -49,7 +50,8 @@ from fuzz.mutation import Mutator  # noqa: E402
 def main() -> None:
     name = sys.argv.pop(1)
     target = importlib.import_module(f"fuzz.{name}")
-    mutator = Mutator(seeds.record_sets(), lambda data: atheris.Mutate(data, len(data) + 64))
+    own = [data[1:] for data in seeds.inputs(name)] if name == "metadata" else seeds.record_sets()
+    mutator = Mutator(own, lambda data: atheris.Mutate(data, len(data) + 64))
     options_length = target.OPTIONS_LENGTH
 
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:

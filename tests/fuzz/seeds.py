@@ -24,6 +24,7 @@ from fuzz.coordinators import NULL, input_of
 from fuzz.log import SIZES
 from fuzz.response import CASES
 from fuzz.schemas import CASES as MESSAGES
+from internal_topics.metadata_logs import FOLDER as METADATA
 from kafkafmt.log import PartitionLog
 from kafkafmt.schemas import (
     CONTROL_RECORDS,
@@ -106,6 +107,10 @@ def inputs(target: str) -> list[bytes]:
         return _coordinators()
     if target == "schemas":
         return _messages()
+    if target == "metadata":
+        (snapshot,) = METADATA.glob("*.checkpoint")
+        log = METADATA / f"{0:020}.log"
+        return [bytes([1]) + snapshot.read_bytes(), bytes([0]) + log.read_bytes()]
     if target == "client_request":
         return [
             bytes([number]) + bytes(range(length))

@@ -24,6 +24,7 @@ TARGETS = (
     "schemas",
     "coordinators",
     "broker_file",
+    "metadata",
 )
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))

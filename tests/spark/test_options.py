@@ -75,7 +75,10 @@ def test_offsets_when_json_then_are_those_of_spark_s_kafka_source() -> None:
     [
         ({"startingOffset": "earliest"}, "unknown option 'startingOffset': did you mean 'startingOffsets'?"),
         ({"kafka.bootstrap.servers": "x"}, "unknown option 'kafka.bootstrap.servers': expected one of"),
-        ({"unit": "rows"}, "option unit: expected records, batches, offsets or transactions, found 'rows'"),
+        (
+            {"unit": "rows"},
+            "option unit: expected records, batches, offsets, transactions or metadata, found 'rows'",
+        ),
         ({"isolation": "committed"}, "option isolation: expected read_uncommitted or read_committed"),
         ({"onCorrupt": "ignore"}, "option onCorrupt: expected fail, skip or keep, found 'ignore'"),
         ({"onCorrupt": "keep"}, "onCorrupt: keep needs unit=batches"),
