@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar
 
-from _kafkafmt.records.key_set import KeySet
+from _kafkafmt.records.key_table import KeySet
 from kafkafmt import Codec, RecordBatchBuilder
 from kafkafmt.jobs.erase import EraseOptions, EraseTarget, erase_segment, prove_segment
 from kafkafmt.log import PartitionLogWriter

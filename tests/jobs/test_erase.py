@@ -10,7 +10,7 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
-from _kafkafmt.records.key_set import KeySet
+from _kafkafmt.records.key_table import KeySet
 from cli.logs import flip, is_one_line, run
 from jobs.erase_logs import NOW, SECRET, Log, batches, is_secret, logs, payloads, report_of, rows
 from kafkafmt.jobs.erase import (

@@ -15,7 +15,7 @@ import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import scan
 from _kafkafmt.records.decode import LocatedRecords
-from _kafkafmt.records.key_set import KeySet
+from _kafkafmt.records.key_table import KeySet
 from cli.logs import command, flip, growth_mib, is_one_line, run, write_copies
 from jobs.erase_logs import NOW, Log, logs, report_of, rows
 from kafkafmt.columns.read import BinaryColumn
@@ -112,7 +112,7 @@ def test_sorted_keys_when_searched_then_find_what_a_set_finds(seed: int) -> None
     for key in asked:
         builder.append(NOW, key, None)
     run_, *_ = scan(builder.build())
-    assert KeySet(keys).matches(LocatedRecords(run_)).tolist() == [key in keys for key in asked]
+    assert KeySet(keys).members(LocatedRecords(run_)).tolist() == [key in keys for key in asked]
     assert set(KeySet(keys)) == keys
 
 

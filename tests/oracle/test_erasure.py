@@ -9,7 +9,7 @@ import pytest
 
 import reference as ref
 from _kafkafmt.batches.scan import scan
-from _kafkafmt.records.key_set import KeySet
+from _kafkafmt.records.key_table import KeySet
 from kafkafmt.jobs.erase import EraseOptions
 from kafkafmt.jobs.erase.batches import BatchEraser
 from oracle.generate import FAMILIES, BatchGenerator, Family, Spec

@@ -136,7 +136,8 @@ cdef class KeyTable:
 cdef class KeySet:
     """A set of keys that finds its members among many records in one call.
 
-    keys: bytes of less than 2 GiB each. Threads may share the set.
+    keys: bytes of less than 2 GiB each. Threads may share the set. It can be pickled, and iterated over in the order in
+    which the keys were added.
     """
 
     cdef KeyTable table
@@ -157,6 +158,14 @@ cdef class KeySet:
 
     def __len__(self):
         return self.table.count
+
+    def __iter__(self):
+        cdef Py_ssize_t number
+        for number in range(self.table.count):
+            yield self.table.key(number)
+
+    def __reduce__(self):
+        return KeySet, (list(self),)
 
     def __contains__(self, bytes key not None):
         if PyBytes_GET_SIZE(key) > INT32_MAX:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from _kafkafmt.records.key_set import KeySet
+from _kafkafmt.records.key_table import KeySet
 from kafkafmt._util.user_errors import UserError
 
 KeyFormat: TypeAlias = Literal["text", "base64", "hex"]

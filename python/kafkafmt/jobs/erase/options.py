@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
-from _kafkafmt.records.key_set import KeySet
+from _kafkafmt.records.key_table import KeySet
 from kafkafmt._util.callables import load_callable
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.jobs.rewrite import OnCorrupt
@@ -74,7 +74,7 @@ class EraseOptions:
         """Return the function that selects records of a partition."""
         if self.keys is not None:
             keys = self.keys
-            return lambda located, is_data: keys.matches(located) & is_data
+            return lambda located, is_data: keys.members(located) & is_data
         return _Where(self.predicate(), topic_partition)
 
     def predicate(self) -> Predicate:

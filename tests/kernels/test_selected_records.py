@@ -1,4 +1,4 @@
-"""Sets of keys, and located records that are selected or given another value."""
+"""Sets of keys that are pickled, and located records that are selected or given another value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import kafkafmt as kf
 from _kafkafmt.batches.scan import scan
 from _kafkafmt.records.decode import LocatedRecords
-from _kafkafmt.records.key_set import KeySet
+from _kafkafmt.records.key_table import KeySet
 
 
 def located(*keys: bytes | None) -> LocatedRecords:
@@ -25,26 +25,8 @@ def mask(*wanted: int) -> np.ndarray:
     return np.array(wanted, np.uint8)
 
 
-def test_set_when_empty_then_nothing_matches() -> None:
-    assert KeySet([]).matches(located(b"", None)).tolist() == [False, False]
-    assert (len(KeySet([])), list(KeySet([]))) == (0, [])
-
-
-def test_set_when_keys_share_a_prefix_or_have_any_size_then_only_equal_ones_match() -> None:
-    keys = [b"k" * size for size in range(40)]
-    found = KeySet([*keys[::2], keys[2]])
-    assert len(found) == 20
-    assert found.matches(located(*keys, None)).tolist() == [size % 2 == 0 for size in range(40)] + [False]
-
-
 def test_set_when_pickled_then_has_the_same_keys() -> None:
     assert set(pickle.loads(pickle.dumps(KeySet([b"a", b""])))) == {b"a", b""}
-
-
-@pytest.mark.parametrize("keys", [["text"], [None], [bytearray(b"a")], 5])
-def test_set_when_a_key_is_not_bytes_then_refused(keys: object) -> None:
-    with pytest.raises(TypeError):
-        KeySet(keys)  # type: ignore[arg-type]
 
 
 def test_records_when_selected_then_rows_of_others_are_gone() -> None:
