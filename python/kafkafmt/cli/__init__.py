@@ -88,13 +88,13 @@ def _fail(message: str, status: int = 2) -> int:
 @click.version_option(__version__, prog_name="kafkafmt")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Read, check, convert, serve, mirror and replay Kafka log segments, without a broker.
+    """Read, check, repair, convert, serve and mirror Kafka logs, without a broker.
 
     \b
     kafkafmt inspect --summary /var/lib/kafka
     kafkafmt mirror kafka://east:9092/orders /backup --once
 
-    kafkafmt COMMAND --help shows the options of a command. Documentation: docs/index.md.
+    kafkafmt COMMAND --help shows its options. Documentation: docs/index.md.
 
     Exit status: 0; 1 if damage was found or a segment failed; 2 for wrong arguments.
     """
