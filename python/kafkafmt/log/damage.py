@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 DamageKind = Literal["corrupt", "invalid", "truncated tail", "zero tail"]
 
+# Returns which batches of an index are out of order: called with their rows, which of them have a wrong CRC, and the
+# offset after the batch before them.
+_Disorder = Callable[["NDArray[np.void]", "NDArray[np.bool_]", "int | None"], "NDArray[np.bool_]"]
+
 # After damage the walk reads a run again, so runs are short.
 _RUN_BYTES = 256 * 1024
 
@@ -75,6 +79,7 @@ def find_damage(
     *,
     deep: bool = False,
     strict: bool = True,
+    ascending: bool = True,
     progress: Callable[[int], None] | None = None,
     passed: Callable[[BatchRun, int, int], None] | None = None,
 ) -> Iterator[Damage]:
@@ -88,11 +93,14 @@ def find_damage(
     deep: also decompress each batch and locate every record. This checks counts, lengths, and that offsets ascend
         within each batch.
     strict: with `deep`, an incomplete message at the end of a wrapper is damage; readers skip it.
+    ascending: a batch whose offsets are not above those of the batch before is damage. If not set, only a batch without
+        possible offsets is: the base offset is not under the CRC, so the batch before may be the wrong one.
     progress: called with the number of bytes read since its last call; they add up to the size of `records`.
     passed: called with a run, the number of its first sound batch, and the number after the last one. Each sound batch
         is passed once and in order, so that callers can read the batches in the same walk.
     """
-    return _Walk(records, deep, strict, progress, passed).ranges()
+    disorder = _in_disorder if ascending else _without_offsets
+    return _Walk(records, deep, strict, disorder, progress, passed).ranges()
 
 
 class _Walk:
@@ -103,6 +111,7 @@ class _Walk:
         records: Records,
         deep: bool,
         strict: bool,
+        disorder: _Disorder,
         progress: Callable[[int], None] | None,
         passed: Callable[[BatchRun, int, int], None] | None,
     ) -> None:
@@ -112,6 +121,7 @@ class _Walk:
         self._told = records.start_position
         self._deep = deep
         self._strict = strict
+        self._disorder = disorder
         self._path = records.path if isinstance(records, FileRecords | SegmentRecords) else None
         self._position = records.start_position
         self._expected_offset: int | None = None
@@ -143,7 +153,7 @@ class _Walk:
     def _walk_run(self, run: BatchRun) -> Iterator[Damage]:
         rows = run.index
         failing = ~run.valid()
-        disorder = _in_disorder(rows, failing, self._expected_offset)
+        disorder = self._disorder(rows, failing, self._expected_offset)
         first = 0
         while first < len(run):
             error = self._first_error(run, first, failing, disorder)
@@ -262,6 +272,15 @@ def _in_disorder(
         before[1:] = lasts[:-1]
         disorder[sound] = (firsts <= before) | (lasts < firsts)
     return disorder
+
+
+def _without_offsets(
+    rows: NDArray[np.void], failing: NDArray[np.bool_], expected_offset: int | None
+) -> NDArray[np.bool_]:
+    """Return which batches with a valid CRC end below their first offset, or below 0."""
+    wrong: NDArray[np.bool_] = (rows["last_offset"] < first_offsets(rows)) | (rows["last_offset"] < 0)
+    wrong |= (rows["magic"] >= 2) & (rows["base_offset"] < 0)  # below v2, the base offset of a wrapper is unknown
+    return wrong & ~failing
 
 
 def _row_of(error: KafkaFormatError, rows: NDArray[np.void]) -> int:

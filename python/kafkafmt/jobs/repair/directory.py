@@ -1,0 +1,177 @@
+"""The files of a log directory beside the partitions: checkpoints, `meta.properties`, the marker of a clean shutdown.
+
+With `.kafka_cleanshutdown` a broker loads logs without a recovery: it trusts the indexes and `.snapshot` files, which
+are rebuilt. From Kafka 3.7 on the file has the epoch of the broker. A broker whose epoch is that of the controller
+keeps its place among the eligible leaders (KIP-966), as it lost nothing. So the file keeps its content only if nothing
+is lost. An empty one has no epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkafmt._util.files import NotRegularFileError, read_regular, replace_file
+from kafkafmt.jobs.repair.report import RepairReport
+from kafkafmt.log.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    CheckpointError,
+    log_start_offsets_to_bytes,
+    parse_log_start_offsets,
+)
+from kafkafmt.types import TopicPartition
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+_HIGH_WATERMARKS = "replication-offset-checkpoint"
+_CLEANED = "cleaner-offset-checkpoint"
+CHECKPOINTS = (RECOVERY_POINTS, _HIGH_WATERMARKS, LOG_START_OFFSET_CHECKPOINT, _CLEANED)
+_COPIED = ("bootstrap.checkpoint", "topics.ini")
+_KNOWN = {*CHECKPOINTS, *_COPIED, CLEAN_SHUTDOWN, META_PROPERTIES, ".lock"}
+# A partition that a broker deletes, moves between disks, or found without a topic.
+_LEFT_BEHIND = re.compile(r".+-\d+\.[0-9a-f]{32}-(delete|future|stray)")
+_INDEX_CACHE = "remote-log-index-cache"
+_MOST_DIGITS = 18
+
+
+class LogBounds(NamedTuple):
+    """The offsets of a repaired log: its first one, the one after its last, and the base of its last segment."""
+
+    start_offset: int
+    end_offset: int
+    active_base_offset: int
+
+
+class DirectoryFiles:
+    """Writes the files of a log directory from those of `source` to `target`, which may be the same.
+
+    target: None to write nothing, and only report.
+    """
+
+    def __init__(self, source: Path, target: Path | None, report: RepairReport) -> None:
+        self._source, self._target, self._report = source, target, report
+
+    def begin(self, changing: TopicPartition) -> None:
+        """Before a partition changes in place: if a broker starts in between, it recovers the whole log."""
+        if self._target is None:
+            return
+        (self._target / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        offsets, _ = _parse(_read(self._source / RECOVERY_POINTS) or b"")
+        offsets[changing] = 0
+        replace_file(self._target / RECOVERY_POINTS, log_start_offsets_to_bytes(offsets))
+
+    def write(self, bounds: Mapping[TopicPartition, LogBounds], *, only: bool = False) -> None:
+        """Write all files. bounds: of the repaired logs. only: these are not all logs of the directory.
+
+        Raises OSError.
+        """
+        for name in CHECKPOINTS:
+            self._write_checkpoint(name, bounds, only)
+        for name in (META_PROPERTIES, *_COPIED):
+            data = _read(self._source / name)
+            if name == META_PROPERTIES and data is not None and not _is_sound_meta(data):
+                self._report.notes.append(
+                    f"{name}: damaged: a broker does not start before it is written again"
+                )
+            elif data is not None:
+                self._put(name, data)
+        if not only:
+            marker = _read(self._source / CLEAN_SHUTDOWN)
+            self._put(CLEAN_SHUTDOWN, marker if marker is not None and self._report.is_lossless else b"")
+
+    def tell_others(self) -> None:
+        """Report what else is in the directory."""
+        in_place = self._source == self._target
+        for path in sorted(self._source.iterdir()):
+            if path.is_dir():
+                if TopicPartition.from_folder_name(path.name) is not None or path.name == _INDEX_CACHE:
+                    continue
+                if _LEFT_BEHIND.fullmatch(path.name):
+                    self._report.notes.append(
+                        f"{path.name}: a log that a broker has put aside, left as it is"
+                    )
+                else:
+                    self._report.notes.append(
+                        f"{path.name}: not a partition: a broker does not start with this folder"
+                        + ("" if in_place else ", left out")
+                    )
+            elif path.name not in _KNOWN and not in_place and not path.name.startswith("."):
+                self._report.notes.append(f"{path.name}: not a file of a broker, left out")
+
+    def _write_checkpoint(self, name: str, bounds: Mapping[TopicPartition, LogBounds], only: bool) -> None:
+        data = _read(self._source / name)
+        if data is None:
+            return
+        offsets, is_sound = _parse(data)
+        if not is_sound:
+            self._report.mended.append(
+                f"{name}: damaged, written with the {len(offsets)} entries that are sound"
+            )
+        kept = {}
+        for one, offset in offsets.items():
+            found = bounds.get(one)
+            if found is None:
+                if only:
+                    kept[one] = offset
+                continue
+            corrected = _corrected(name, offset, found)
+            if corrected is not None:
+                kept[one] = corrected
+            if corrected != offset:
+                became = "left out" if corrected is None else f"now {corrected}"
+                self._report.mended.append(f"{name}: {one}: offset {offset} is beyond the log, {became}")
+        if name == RECOVERY_POINTS:
+            kept.update({one: found.end_offset for one, found in bounds.items()})
+        if kept != offsets or not is_sound or self._source != self._target:
+            self._put(name, log_start_offsets_to_bytes(kept))
+
+    def _put(self, name: str, data: bytes) -> None:
+        if self._target is not None and (self._target != self._source or _read(self._source / name) != data):
+            replace_file(self._target / name, data)
+
+
+def _corrected(name: str, offset: int, bounds: LogBounds) -> int | None:
+    """Return the offset of a checkpoint within the repaired log; None if the partition gets no entry."""
+    if name == LOG_START_OFFSET_CHECKPOINT:
+        return offset if offset <= bounds.end_offset else None
+    if name == _CLEANED:
+        return offset if offset <= bounds.active_base_offset else None
+    return min(offset, bounds.end_offset)
+
+
+def _parse(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
+    """Parse a checkpoint file. Returns the entries of all lines that are sound, and whether the file is."""
+    try:
+        return parse_log_start_offsets(data, ""), True
+    except CheckpointError:
+        pass
+    found = {}
+    for line in data.split(b"\n"):
+        fields = line.split()
+        if len(fields) == 3 and all(one.isdigit() and len(one) <= _MOST_DIGITS for one in fields[1:]):
+            name = f"{fields[0].decode('utf-8', 'replace')}-{int(fields[1])}"
+            partition = TopicPartition.from_folder_name(name)
+            if partition is not None:
+                found[partition] = int(fields[2])
+    return found, False
+
+
+def _is_sound_meta(data: bytes) -> bool:
+    """Whether `meta.properties` has what a broker asks for."""
+    try:
+        lines = data.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        return False
+    fields = dict(line.partition("=")[::2] for line in lines if line.strip() and not line.startswith("#"))
+    node = fields.get("node.id", fields.get("broker.id", ""))
+    return fields.get("version") in ("0", "1") and node.strip().isdigit() and "\0" not in "".join(lines)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return read_regular(path)
+    except (FileNotFoundError, NotRegularFileError):
+        return None

@@ -1,0 +1,110 @@
+"""The leader epochs of a log from its batches, and the file `leader-epoch-checkpoint` (KIP-101).
+
+The epoch of a batch is not under its CRC. So an epoch counts only if it agrees with those of more batches around it.
+The file of the source is kept if it agrees with the batches: it also has epochs in which nothing was written.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kafkafmt.jobs.repair.chains import heaviest_ascending
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from _kafkafmt.batches.scan import BatchRun
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+_VERSION = 0
+_EPOCHS = np.dtype([("epoch", "i8"), ("first_offset", "i8"), ("last_offset", "i8"), ("batches", "i8")])
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch, and the offset at which it began."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochTracker:
+    """The leader epochs of batches, in the order of their offsets."""
+
+    def __init__(self) -> None:
+        self._parts: list[NDArray[np.void]] = []
+
+    def add(self, run: BatchRun) -> None:
+        """Add the batches of a run. Batches below v2 have no epoch."""
+        rows = run.index[run.index["partition_leader_epoch"] >= 0]
+        if not len(rows):
+            return
+        epochs = rows["partition_leader_epoch"]
+        starts = np.append(0, np.diff(epochs).nonzero()[0] + 1)
+        stops = np.append(starts[1:], len(rows))
+        found = np.empty(len(starts), _EPOCHS)
+        found["epoch"], found["batches"] = epochs[starts], stops - starts
+        found["first_offset"], found["last_offset"] = (
+            rows["base_offset"][starts],
+            rows["last_offset"][stops - 1],
+        )
+        if self._parts and self._parts[-1][-1]["epoch"] == found[0]["epoch"]:
+            before = self._parts[-1][-1]
+            before["last_offset"] = found[0]["last_offset"]
+            before["batches"] += found[0]["batches"]
+            found = found[1:]
+        if len(found):
+            self._parts.append(found)
+
+    def entries(self, known: list[EpochEntry] | None) -> list[EpochEntry]:
+        """Return the entries of the file. known: those of the source; None if they cannot be read."""
+        found = np.concatenate([np.empty(0, _EPOCHS), *self._parts])
+        # Two ranges with the same epoch ascend.
+        kept = found[heaviest_ascending(2 * found["epoch"], 2 * found["epoch"] - 1, found["batches"])]
+        if known is not None and _agrees(known, kept):
+            return known
+        first = np.append(True, np.diff(kept["epoch"]) > 0)[: len(kept)]
+        return [EpochEntry(int(one["epoch"]), int(one["first_offset"])) for one in kept[first]]
+
+
+def _agrees(known: list[EpochEntry], kept: NDArray[np.void]) -> bool:
+    """Whether each batch has the epoch that `known` has for its offsets."""
+    if not len(kept):
+        return True
+    if not known:
+        return False
+    starts = np.array([one.start_offset for one in known])
+    epochs = np.array([one.epoch for one in known])
+    slots = [starts.searchsorted(kept[name], "right") - 1 for name in ("first_offset", "last_offset")]
+    return all((slot >= 0).all() and (epochs[slot] == kept["epoch"]).all() for slot in slots)
+
+
+def parse_epochs(data: bytes) -> list[EpochEntry] | None:
+    """Parse the bytes of a `leader-epoch-checkpoint`. Returns None if a broker would not read them as they are."""
+    lines = data.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    if len(lines) < 2 or any(
+        not field.isdigit() or len(field) > 18 for line in lines for field in line.split()
+    ):
+        return None
+    fields = [[int(field) for field in line.split()] for line in lines]
+    if fields[0] != [_VERSION] or fields[1] != [len(lines) - 2] or any(len(one) != 2 for one in fields[2:]):
+        return None
+    found = [EpochEntry(*one) for one in fields[2:]]
+    ascend = all(
+        one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in pairwise(found)
+    )
+    return found if ascend else None
+
+
+def epochs_to_bytes(entries: list[EpochEntry]) -> bytes:
+    """Return the bytes of a `leader-epoch-checkpoint`, as a broker writes them.
+
+    >>> epochs_to_bytes([EpochEntry(0, 0), EpochEntry(3, 170)])
+    b'0\\n2\\n0 0\\n3 170\\n'
+    """
+    lines = [f"{one.epoch} {one.start_offset}\n" for one in entries]
+    return "".join((f"{_VERSION}\n{len(lines)}\n", *lines)).encode()

@@ -1,0 +1,375 @@
+"""Repair the log of one partition: scan its files, decide what to keep, and write the files of the folder.
+
+Everything beside the segments is made from the batches that are kept, in one pass over them. Files of the source that
+are sound and agree with the batches are kept: a `.snapshot` or a `.txnindex` may know what lost batches said.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkafmt._util.files import NotRegularFileError, read_regular, write_durably
+from kafkafmt.jobs.repair.epochs import LEADER_EPOCH_CHECKPOINT, EpochTracker, epochs_to_bytes, parse_epochs
+from kafkafmt.jobs.repair.losses import Coverage
+from kafkafmt.jobs.repair.plan import KeptSegment, PartitionPlan, plan_partition
+from kafkafmt.jobs.repair.producers import ProducerTracker
+from kafkafmt.jobs.repair.report import PartitionReport
+from kafkafmt.jobs.repair.scan import Progress, log_files, scan_files
+from kafkafmt.log.batch_writer import BatchWriter
+from kafkafmt.log.indexes import (
+    AbortedTransaction,
+    OffsetIndex,
+    TimeIndex,
+    transaction_entries,
+    transactions_from_bytes,
+)
+from kafkafmt.log.partition_metadata import FILE_NAME as PARTITION_METADATA
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
+from kafkafmt.log.producer_snapshots import SnapshotEntry, snapshot_entries
+from kafkafmt.log.segment import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from kafkafmt.log.writer import SegmentWriter
+from kafkafmt.records.range import RecordsRange
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.records.base import Records
+
+_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_SIDECAR_SUFFIXES = (*_INDEX_SUFFIXES, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+# Suffixes of files that a broker opens, or completes an interrupted change with, when it loads a log.
+_LOADED = (LOG_SUFFIX, *_SIDECAR_SUFFIXES, ".swap", ".cleaned", ".deleted")
+# Files of a metadata log that no batch of its segments has.
+_COPIED = re.compile(r"quorum-state|\d{20}-\d{10}\.checkpoint")
+_SIDECAR_NAME = re.compile(r"(\d{20})(\.index|\.timeindex|\.txnindex|\.snapshot)")
+_OURS = re.compile(r"\.lock|\.kafkafmt-repair(ed-\d+)?")
+_RUN_BYTES = 1024 * 1024
+
+
+class ChangedWhileReadError(OSError):
+    """A file of the source changed while it was repaired."""
+
+
+@dataclass
+class ScannedPartition:
+    """A partition whose files were scanned. report: what is known before anything is written."""
+
+    folder: Path
+    topic_partition: TopicPartition | None
+    plan: PartitionPlan
+    report: PartitionReport
+    index_findings: dict[str, list[str]]
+
+    @property
+    def is_metadata_log(self) -> bool:
+        """Whether it is the log of a controller quorum."""
+        return self.topic_partition is not None and self.topic_partition.topic == "__cluster_metadata"
+
+
+def scan_partition(
+    folder: Path, topic_partition: TopicPartition | None, *, deep: bool, progress: Progress | None
+) -> ScannedPartition:
+    """Scan the files of a partition, and decide what to keep. Raises OSError. deep: as in `find_damage`."""
+    paths, _ = log_files(folder)
+    files = scan_files(paths, deep=deep, progress=progress)
+    plan = plan_partition(files)
+    topic, number = topic_partition or (None, None)
+    report = PartitionReport(topic, number, str(folder), lost=plan.lost, notes=plan.notes)
+    ranges = [one.ranges for one in plan.segments if len(one.ranges)]
+    if ranges:
+        report.first_offset = int(ranges[0]["first_offset"][0])
+        report.last_offset = int(ranges[-1]["last_offset"][-1])
+    report.start_offset = plan.segments[0].base_offset if plan.segments else 0
+    report.end_offset, report.segments = plan.end_offset, len(plan.segments)
+    report.batches = sum(int(one["batches"].sum()) for one in ranges)
+    report.records = sum(int(one["records"].sum()) for one in ranges)
+    report.size_in_bytes = sum(int((one["end_position"] - one["position"]).sum()) for one in ranges)
+    report.moved_batches = plan.moved_batches
+    kept = {one.file.path.name: one for one in plan.segments}
+    for file in files:
+        if (segment := kept.get(file.path.name)) is None:
+            report.mended.append(f"{file.path.name}: no sound batch that belongs to the log, left out")
+        elif segment_file_name(segment.base_offset) != file.path.name:
+            report.mended.append(f"{file.path.name}: renamed to {segment_file_name(segment.base_offset)}")
+    findings = {file.path.name: file.index_findings for file in files if file.index_findings}
+    return ScannedPartition(folder, topic_partition, plan, report, findings)
+
+
+class PartitionWriter:
+    """Writes the files of a repaired partition.
+
+    target: the folder that gets the files; None to write nothing, and only report. in_place: files of the source that
+    stay as they are are not written. topic_id: of the topic, from another partition; None if that is unknown.
+
+    names: after `write`, the names of all files of the repaired partition.
+    """
+
+    def __init__(
+        self, scanned: ScannedPartition, target: Path | None, *, in_place: bool, topic_id: uuid.UUID | None
+    ) -> None:
+        self._source = scanned.folder
+        self._plan = scanned.plan
+        self._report = scanned.report
+        self._scanned = scanned
+        self._target = target
+        self._in_place = in_place
+        self._topic_id = topic_id
+        self._producers = ProducerTracker()
+        self._epochs = EpochTracker()
+        self._coverage = Coverage(one.ranges for one in self._plan.segments)
+        self.names: set[str] = set()
+        self.written: set[str] = set()
+
+    def write(self, progress: Progress | None = None) -> None:
+        """Write all files. Raises OSError, and ChangedWhileReadError if a source file was cut meanwhile."""
+        for number, segment in enumerate(self._plan.segments):
+            self._write_snapshot(segment.base_offset, is_needed=number > 0)
+            self._write_segment(segment, progress)
+        if self._plan.segments:
+            is_new = self._plan.end_offset > self._plan.segments[-1].base_offset
+            if is_new:
+                self._write_snapshot(self._plan.end_offset, is_needed=True)
+        self._write_epochs()
+        self._write_topic_id()
+        self._copy_others()
+        for producer_id, first_offset in self._producers.open_transactions.items():
+            self._report.notes.append(
+                f"a transaction of producer {producer_id} is open since offset {first_offset}"
+            )
+        self._report.is_changed = bool(self.written) or bool(self.removed())
+
+    def removed(self) -> set[str]:
+        """Return the names of the source's files that a broker would load, and that the repaired log has not."""
+        names = {path.name for path in self._source.iterdir() if not path.is_dir()}
+        return {name for name in names - self.names if name.endswith(_LOADED)}
+
+    def _put(self, name: str, data: bytes) -> None:
+        """Write a file, unless the source's is the same and stays."""
+        self.names.add(name)
+        if self._in_place and _read(self._source / name) == data:
+            return
+        self.written.add(name)
+        if self._target is not None:
+            write_durably(self._target / name, data)
+
+    def _mend(self, name: str, message: str) -> None:
+        self._report.mended.append(f"{name}: {message}")
+
+    def _write_segment(self, segment: KeptSegment, progress: Progress | None) -> None:
+        stays = self._in_place and segment.is_whole
+        base = segment.base_offset
+        name = segment_file_name(base)
+        writer = BatchWriter(Path(name), base)
+        copy = None
+        if not stays and self._target is not None:
+            copy = SegmentWriter(self._target, base)
+        aborted, known = list[AbortedTransaction](), self._known_aborted(segment)
+        try:
+            with segment.file.open() as records:
+                size = 0
+                for start, end, first_offset in _byte_ranges(segment.ranges):
+                    while known and known[0].last_offset < first_offset:
+                        aborted.append(known.pop(0))
+                        self._producers.end_transactions(aborted[-1:])
+                    size += end - start
+                    for run in _runs(records, start, end):
+                        aborted += self._producers.add(run)
+                        self._epochs.add(run)
+                        if copy is not None:
+                            copy.append_run(run)
+                        else:
+                            rows = run.index.copy()
+                            rows["position"] += writer.size_in_bytes - int(rows["position"][0])
+                            writer.pass_over(rows)
+                        if progress is not None:
+                            progress(run.end_position - run.origin)
+                aborted += known
+                self._producers.end_transactions(known)
+                written = writer.size_in_bytes if copy is None else copy.size_in_bytes
+                if written != size:
+                    message = f"expected {size} sound bytes, as before, found {written}"
+                    raise ChangedWhileReadError(
+                        0, f"changed while it was read: {message}", str(segment.file.path)
+                    )
+            if copy is not None:
+                copy.add_aborted_transactions(aborted)
+                copy.commit()
+        finally:
+            if copy is not None:
+                copy.abort()
+        self._finish_segment(segment, writer, aborted, stays=stays, is_copied=copy is not None)
+
+    def _finish_segment(
+        self,
+        segment: KeptSegment,
+        writer: BatchWriter,
+        aborted: list[AbortedTransaction],
+        *,
+        stays: bool,
+        is_copied: bool,
+    ) -> None:
+        """Write the indexes of a segment that stays, and report what was wrong with those of the source."""
+        base, source = segment.base_offset, segment.file.path.name
+        self.names |= {segment_file_name(base, suffix) for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES)}
+        for finding in self._scanned.index_findings.get(source, []):
+            self._mend(source, f"rebuilt {finding}")
+        transactions = segment_file_name(base, TRANSACTION_INDEX_SUFFIX)
+        if aborted:
+            self.names.add(transactions)
+        if not stays:
+            self.written.add(segment_file_name(base))
+            return
+        if is_copied:
+            return
+        entries = writer.index_entries()
+        for suffix, found in entries.items():
+            name = segment_file_name(base, suffix)
+            if source in self._scanned.index_findings or not self._is_exact(name, suffix, base, found):
+                self._put(name, found.tobytes())
+        if aborted:
+            self._put(transactions, transaction_entries(aborted).tobytes())
+
+    def _is_exact(self, name: str, suffix: str, base: int, entries: NDArray[np.void]) -> bool:
+        """Whether an index has no unfinished part: a broker does not look for one after a clean shutdown."""
+        data = _read(self._source / name)
+        if data is None:
+            return False
+        if suffix == OFFSET_INDEX_SUFFIX:
+            return OffsetIndex.from_bytes(data, base).entries.nbytes == len(data)
+        times = TimeIndex.from_bytes(data, base).entries
+        if times.nbytes != len(data) or not len(times):
+            return not len(entries) and not data
+        return bool(len(entries)) and bool(times["timestamp"][-1] == entries["timestamp"][-1])
+
+    def _known_aborted(self, segment: KeptSegment) -> list[AbortedTransaction]:
+        """Return the aborted transactions whose markers are lost, from the `.txnindex` of the source."""
+        if segment.file.base_offset is None:
+            return []
+        name = segment_file_name(segment.file.base_offset, TRANSACTION_INDEX_SUFFIX)
+        data = _read(self._source / name)
+        if data is None:
+            return []
+        found = transactions_from_bytes(data, segment.file.base_offset)
+        if found is None:
+            self._mend(name, "damaged, rebuilt from the batches")
+            return []
+        end = segment.next_offset
+        return [one for one in found if not self._coverage.has(one.last_offset) and one.last_offset < end]
+
+    def _write_snapshot(self, offset: int, *, is_needed: bool) -> None:
+        """Write the `.snapshot` of an offset: that of the source, if it is sound; else from the batches before it."""
+        name = segment_file_name(offset, SNAPSHOT_SUFFIX)
+        data = _read(self._source / name)
+        entries = None if data is None else _sound_entries(data, offset)
+        if data is not None and entries is not None:
+            self._producers.load(entries)
+            self._put(name, data)
+            return
+        if data is not None:
+            self._mend(name, "damaged, rebuilt from the batches")
+        if is_needed:
+            self._put(name, self._producers.snapshot())
+
+    def _write_epochs(self) -> None:
+        data = _read(self._source / LEADER_EPOCH_CHECKPOINT)
+        known = None if data is None else parse_epochs(data)
+        if data is not None and known is None:
+            self._mend(LEADER_EPOCH_CHECKPOINT, "damaged, rebuilt from the batches")
+        entries = self._epochs.entries(known)
+        if known is not None and entries is not known:
+            self._mend(LEADER_EPOCH_CHECKPOINT, "contradicts the batches, rebuilt from them")
+        end = self._plan.end_offset
+        self._put(
+            LEADER_EPOCH_CHECKPOINT, epochs_to_bytes([one for one in entries if one.start_offset <= end])
+        )
+
+    def _write_topic_id(self) -> None:
+        data = _read(self._source / PARTITION_METADATA)
+        found = None if data is None else read_topic_id(self._source)
+        if data is not None and found is not None:
+            self._put(PARTITION_METADATA, data)
+            return
+        if self._topic_id is not None:
+            self.names.add(PARTITION_METADATA)
+            self.written.add(PARTITION_METADATA)
+            self._mend(PARTITION_METADATA, "written with the topic id of another partition")
+            if self._target is not None:
+                write_topic_id(self._target, self._topic_id)
+        elif data is not None:
+            self._mend(PARTITION_METADATA, "damaged, left out")
+            self._report.notes.append(
+                "the topic id is lost: a broker from Kafka 3.7 on does not use this log before "
+                f"{PARTITION_METADATA} has it again"
+            )
+
+    def _copy_others(self) -> None:
+        for path in sorted(self._source.iterdir()):
+            if path.name in self.names or _OURS.fullmatch(path.name):
+                continue
+            if _COPIED.fullmatch(path.name) and (data := _read(path)) is not None:
+                self._put(path.name, data)
+            elif self._in_place and not path.name.endswith(_LOADED):
+                self.names.add(path.name)
+            elif path.name.endswith(LOG_SUFFIX) and _read_is_possible(path):
+                pass  # its batches are in another segment, or it has none: reported by the scan
+            elif _SIDECAR_NAME.fullmatch(path.name) is None:
+                self._mend(path.name, "not a file of a log, left out")
+            elif path.suffix in _INDEX_SUFFIXES and not path.with_suffix(LOG_SUFFIX).exists():
+                self._mend(path.name, "without a segment, left out")
+
+
+def _runs(records: Records, start: int, end: int) -> Iterator[BatchRun]:
+    return RecordsRange(records, start, end).whole_runs(run_bytes=_RUN_BYTES, reuse_memory=True)
+
+
+def _byte_ranges(ranges: NDArray[np.void]) -> Iterator[tuple[int, int, int]]:
+    """Yield start and end positions of the ranges, neighbours joined, with the first offset of each."""
+    if not len(ranges):
+        return
+    begins = np.append(True, ranges["position"][1:] != ranges["end_position"][:-1]).nonzero()[0]
+    stops = np.append(begins[1:], len(ranges)) - 1
+    for first, last in zip(begins.tolist(), stops.tolist(), strict=True):
+        yield (
+            int(ranges["position"][first]),
+            int(ranges["end_position"][last]),
+            int(ranges["first_offset"][first]),
+        )
+
+
+def _sound_entries(data: bytes, offset: int) -> list[SnapshotEntry] | None:
+    """Parse a `.snapshot`. Returns None if it is damaged, or has offsets that come after it."""
+    entries = snapshot_entries(data)
+    if entries is None or any(
+        max(one.last_offset, one.transaction_first_offset) >= offset for one in entries
+    ):
+        return None
+    return entries
+
+
+def _read(path: Path) -> bytes | None:
+    """Read a file; None if it is missing or no regular file."""
+    try:
+        return read_regular(path)
+    except (FileNotFoundError, NotRegularFileError):
+        return None
+
+
+def _read_is_possible(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.R_OK)

@@ -1,0 +1,264 @@
+"""Decide what each segment of a log keeps, and what is lost.
+
+1. Within a file, the batches that are kept ascend, and are as many as possible (`chains.py`). A batch that was left out
+   is put back if its offsets follow those of a kept one and precede those of the next one: it was swapped.
+2. Segments are in the order of their first offsets. A segment keeps its name if no batch in it has a lower offset, and
+   no segment before it reaches that offset; else it gets the name of its first offset.
+3. Offsets of several segments are kept from the first of them, as all readers do (`kafkafmt.log.overlaps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkafmt.jobs.repair.chains import CHAIN_DTYPE, heaviest_ascending
+from kafkafmt.jobs.repair.losses import Coverage, lost_range
+from kafkafmt.jobs.repair.report import LossKind, LostRange
+from kafkafmt.jobs.repair.scan import ScannedFile
+from kafkafmt.log.batch_writer import MAX_INT32
+from kafkafmt.log.segment import segment_file_name
+from kafkafmt.records.range import RecordsRange
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NO_CHAINS = np.empty(0, CHAIN_DTYPE)
+
+
+@dataclass
+class KeptSegment:
+    """A segment of the repaired log. ranges: what it keeps of a file, by offset, of `CHAIN_DTYPE`."""
+
+    file: ScannedFile
+    base_offset: int
+    ranges: NDArray[np.void]
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last batch; the base offset if there is none."""
+        return int(self.ranges["last_offset"][-1]) + 1 if len(self.ranges) else self.base_offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file has this name, and all of its bytes are kept in their order."""
+        starts, ends = self.ranges["position"], self.ranges["end_position"]
+        edges = np.concatenate(([0], ends)), np.concatenate((starts, [self.file.size_in_bytes]))
+        return self.file.path.name == segment_file_name(self.base_offset) and bool(
+            (edges[0] == edges[1]).all()
+        )
+
+
+@dataclass
+class PartitionPlan:
+    """The segments that a log keeps, by base offset; what is left out; and possible faults that stay."""
+
+    segments: list[KeptSegment]
+    lost: list[LostRange]
+    notes: list[str] = field(default_factory=list)
+    moved_batches: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last batch; 0 without segments."""
+        return self.segments[-1].next_offset if self.segments else 0
+
+
+@dataclass
+class _Sorted:
+    """A file with the chains that it may keep, by offset, and the ones that it leaves out, with the reason."""
+
+    file: ScannedFile
+    kept: NDArray[np.void]
+    dropped: list[tuple[LossKind, np.void]] = field(default_factory=list)
+    moved: int = 0
+
+    @property
+    def first_offset(self) -> int:
+        return int(self.kept["first_offset"][0])
+
+    def drop(self, kind: LossKind, wanted: NDArray[np.bool_]) -> None:
+        """Leave out the chains that are not wanted."""
+        self.dropped += [(kind, chain) for chain in self.kept[~wanted]]
+        self.kept = self.kept[wanted]
+
+
+def plan_partition(files: Sequence[ScannedFile]) -> PartitionPlan:
+    """Decide what the files of a partition keep. Raises OSError."""
+    ordered = [_in_order(file) for file in files]
+    with_batches = sorted((one for one in ordered if len(one.kept)), key=_by_offset)
+    _drop_strays(with_batches)
+    segments, reached = list[KeptSegment](), 0
+    for one in with_batches:
+        _drop_overlap(one, reached)
+        if not len(one.kept):
+            continue
+        base_offset = _base_offset(one, reached)
+        one.drop("out of order", one.kept["last_offset"] - base_offset <= MAX_INT32)
+        if len(one.kept):
+            segments.append(KeptSegment(one.file, base_offset, one.kept))
+            reached = segments[-1].next_offset
+    segments += _empty_end(files, segments, reached)
+    coverage = Coverage(segment.ranges for segment in segments)
+    lost = [lost for one in ordered for lost in _lost_of(one, coverage, segments)]
+    return PartitionPlan(segments, lost, list(_gaps(segments)), sum(one.moved for one in ordered))
+
+
+def _by_offset(one: _Sorted) -> tuple[int, int]:
+    base = one.file.base_offset
+    return one.first_offset, one.first_offset if base is None else base
+
+
+def _in_order(file: ScannedFile) -> _Sorted:
+    chains = file.chains
+    if (chains["first_offset"][1:] > chains["last_offset"][:-1]).all():
+        return _Sorted(file, chains)
+    batches = _batches_of(file, chains)
+    kept = heaviest_ascending(batches["first_offset"], batches["last_offset"], np.ones(len(batches), "i8"))
+    put_back = _put_back(batches, kept)
+    found = batches[kept | put_back]
+    found = found[found["first_offset"].argsort(kind="stable")]
+    left = [("out of order", batch) for batch in batches[~(kept | put_back)]]
+    return _Sorted(file, found, left, int(put_back.sum()))  # type: ignore[arg-type]
+
+
+def _put_back(batches: NDArray[np.void], kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of the other batches directly follow a kept one by their offsets, and precede the next one."""
+    found = np.zeros(len(batches), np.bool_)
+    others = (~kept).nonzero()[0]
+    covered = Coverage([batches[kept]])
+    for number in others[batches["first_offset"][others].argsort(kind="stable")].tolist():
+        first, last = int(batches["first_offset"][number]), int(batches["last_offset"][number])
+        if covered.is_free(first, last) and covered.has(first - 1):
+            covered.add(first, last)
+            found[number] = True
+    return found
+
+
+def _batches_of(file: ScannedFile, chains: NDArray[np.void]) -> NDArray[np.void]:
+    """Return a chain for each batch of `chains`."""
+    parts = [_NO_CHAINS]
+    with file.open() as records:
+        for chain in chains:
+            part = RecordsRange(records, int(chain["position"]), int(chain["end_position"]))
+            before = int(chain["first_offset"]) - 1
+            for run in part.whole_runs(reuse_memory=True):
+                rows = run.index
+                found = np.empty(len(rows), CHAIN_DTYPE)
+                found["position"], found["end_position"] = rows["position"], rows["position"] + rows["size"]
+                found["last_offset"] = rows["last_offset"]
+                found["first_offset"][0] = before + 1  # batches of a chain have consecutive offsets
+                found["first_offset"][1:] = rows["last_offset"][:-1] + 1
+                found["batches"], found["records"] = 1, np.maximum(rows["count"], 0)
+                before = int(rows["last_offset"][-1])
+                parts.append(found)
+    return np.concatenate(parts)
+
+
+def _drop_strays(ordered: Sequence[_Sorted]) -> None:
+    """Leave out the last batch of a segment if it jumps over the begin of another segment.
+
+    Its base offset is changed: with it, the batches of that segment would be left out.
+    """
+    for number, one in enumerate(ordered[:-1]):
+        first_behind = min(later.first_offset for later in ordered[number + 1 :])
+        while len(one.kept) > 1:
+            last, before = one.kept[-1], one.kept[-2]
+            is_single = last["batches"] == 1 and last["first_offset"] > before["last_offset"] + 1
+            if not is_single or last["last_offset"] < first_behind:
+                break
+            one.drop("out of order", np.arange(len(one.kept)) < len(one.kept) - 1)
+
+
+def _drop_overlap(one: _Sorted, reached: int) -> None:
+    """Leave out what is below the end of the earlier segments."""
+    if not reached or one.first_offset >= reached:
+        return
+    straddling = (one.kept["first_offset"] < reached) & (one.kept["last_offset"] >= reached)
+    if straddling.any():
+        parts = [_batches_of(one.file, one.kept[straddling]), one.kept[~straddling]]
+        one.kept = np.concatenate(parts)
+        one.kept = one.kept[one.kept["first_offset"].argsort(kind="stable")]
+    one.drop("overlap", one.kept["first_offset"] >= reached)
+
+
+def _base_offset(one: _Sorted, reached: int) -> int:
+    base, first, last = one.file.base_offset, one.first_offset, int(one.kept["last_offset"][-1])
+    is_right = base is not None and reached <= base <= first and last - base <= MAX_INT32
+    return base if base is not None and is_right else first
+
+
+def _empty_end(
+    files: Iterable[ScannedFile], segments: Sequence[KeptSegment], reached: int
+) -> Iterator[KeptSegment]:
+    """Yield the last segment without batches, which has the end of the log in its name, if there is one."""
+    empty = [
+        file for file in files if not len(file.chains) and file.is_active and file.base_offset is not None
+    ]
+    for file in empty:
+        base = file.base_offset
+        assert base is not None
+        if not segments or (base >= reached and segments[-1].base_offset < base <= reached + MAX_INT32):
+            yield KeptSegment(file, base, _NO_CHAINS)
+
+
+def _lost_of(one: _Sorted, coverage: Coverage, segments: Sequence[KeptSegment]) -> Iterator[LostRange]:
+    """Yield what a file loses, by position."""
+    file = one.file
+    kept = one.kept[one.kept["position"].argsort(kind="stable")]
+    ends = kept["end_position"]
+    before_file = _end_before(file, kept, segments)
+    after_file = _first_after(file, kept, segments)
+    found = []
+    for damage in file.damage:
+        number = int(ends.searchsorted(damage.position, "right"))
+        first = int(kept["last_offset"][number - 1]) + 1 if number else before_file
+        stop = int(kept["first_offset"][number]) if number < len(kept) else after_file
+        found.append(lost_range(file, damage, coverage, first, stop))
+    for kind, chain in one.dropped:
+        first, last = int(chain["first_offset"]), int(chain["last_offset"])
+        missing = coverage.missing(first, last)
+        found.append(
+            LostRange(
+                kind="duplicate" if missing is None else kind,
+                path=str(file.path),
+                position=int(chain["position"]),
+                end_position=int(chain["end_position"]),
+                first_offset=None if missing is None else missing[0],
+                last_offset=None if missing is None else missing[1],
+                is_lost=missing is not None,
+                records=int(chain["records"]),
+                keys=[],
+                message=f"offsets {first} to {last} contradict those of other batches",
+            )
+        )
+    yield from sorted(found, key=lambda lost: lost.position)
+
+
+def _end_before(file: ScannedFile, kept: NDArray[np.void], segments: Sequence[KeptSegment]) -> int:
+    """Return the offset after the segments before a file."""
+    base = int(kept["first_offset"].min()) if len(kept) else file.base_offset or 0
+    ends = [one.next_offset for one in segments if one.file is not file and one.next_offset <= base]
+    return max([*ends, 0 if file.base_offset is None else min(file.base_offset, base)])
+
+
+def _first_after(file: ScannedFile, kept: NDArray[np.void], segments: Sequence[KeptSegment]) -> int | None:
+    """Return the lowest offset that other segments keep after those of a file; None if there is none."""
+    end = int(kept["last_offset"].max()) + 1 if len(kept) else file.base_offset or 0
+    later = (
+        int(one.ranges["first_offset"][0]) if len(one.ranges) else one.base_offset
+        for one in segments
+        if one.file is not file
+    )
+    return min((first for first in later if first >= end), default=None)
+
+
+def _gaps(segments: Sequence[KeptSegment]) -> Iterator[str]:
+    for before, after in pairwise(segments):
+        if before.next_offset < after.base_offset:
+            last = after.base_offset - 1
+            yield f"offsets {before.next_offset} to {last} are in no segment: retention and compaction do this, too"

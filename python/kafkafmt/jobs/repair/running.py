@@ -1,0 +1,200 @@
+"""Repair a log directory, or the folder of one partition: into a new folder, or in place.
+
+A new folder is written beside its final name, and renamed when it is complete. So a run that is killed leaves the
+source as it is, and no target.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkafmt._util.directory_lock import (
+    DirectoryLock,
+    lock_log_directory,
+    lock_partition_folder,
+    lock_surroundings,
+)
+from kafkafmt._util.files import sync_path
+from kafkafmt._util.staging import StagedFolder
+from kafkafmt._util.user_errors import UserError
+from kafkafmt.jobs.repair.directory import DirectoryFiles, LogBounds
+from kafkafmt.jobs.repair.in_place import FolderChange, finish_change
+from kafkafmt.jobs.repair.partition import PartitionWriter, ScannedPartition, scan_partition
+from kafkafmt.jobs.repair.report import RepairReport
+from kafkafmt.jobs.repair.scan import Progress, log_files
+from kafkafmt.log.listing import partition_of, partition_of_folder
+from kafkafmt.log.partition_metadata import read_topic_id
+from kafkafmt.types import TopicPartition
+
+
+class RepairError(UserError):
+    """The source or the target cannot be used for a repair."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is repaired. folders: those of partitions, with the partition. directory: the log directory; None if the
+    source is a partition's folder of another name. is_partition: the source is a partition's folder itself.
+    """
+
+    path: Path
+    folders: dict[Path, TopicPartition | None]
+    directory: Path | None
+    is_partition: bool
+
+    @classmethod
+    def of(cls, path: Path) -> _Source:
+        """Look at a folder. Raises RepairError if there is no partition in it, and OSError."""
+        own = partition_of(path)
+        if own is not None or any(log_files(path)):
+            return cls(path, {path: own}, None if own is None else path.absolute().parent, True)
+        named = ((one, partition_of_folder(one.name)) for one in path.iterdir() if one.is_dir())
+        folders = {folder: partition for folder, partition in named if partition is not None}
+        if not folders:
+            raise RepairError(f"{path}: no folder named <topic>-<partition> here, and no segment")
+        return cls(path, dict(sorted(folders.items(), key=lambda item: str(item[1]))), path, False)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The size of all segments."""
+        return sum(log.stat().st_size for folder in self.folders for log in log_files(folder)[0])
+
+    def topic_ids(self) -> dict[str, uuid.UUID]:
+        """Return the ids of topics whose partitions agree about it, by name."""
+        found = defaultdict[str, set[uuid.UUID]](set)
+        for folder, partition in self.folders.items():
+            topic_id = read_topic_id(folder)
+            if partition is not None and topic_id is not None:
+                found[partition.topic].add(topic_id)
+        return {topic: next(iter(ids)) for topic, ids in found.items() if len(ids) == 1}
+
+
+def size_in_bytes(source: Path) -> int:
+    """Return how many bytes a repair of `source` reports to `progress`: it reads all segments twice."""
+    return 2 * _Source.of(source).size_in_bytes
+
+
+def repair(
+    source: Path, target: Path | None, *, deep: bool = False, progress: Progress | None = None
+) -> RepairReport:
+    """Write what is sound in a log directory, or in a partition's folder, to a new folder of the same kind.
+
+    Args:
+        source: a log directory, or the folder of a partition. It is not changed.
+        target: a folder that does not exist, or is empty. None to write nothing, and only report.
+        deep: also leave out batches whose CRC is valid, but whose records cannot be read.
+        progress: called with the number of bytes that were read since its last call; see `size_in_bytes`.
+
+    Raises RepairError for a source or target of another kind, DirectoryLockedError if the target is in the directory
+    of a broker that runs, and OSError. After an error there is no target.
+    """
+    found = _Source.of(source)
+    report = RepairReport()
+    if target is None:
+        _write_all(found, None, report, deep, progress)
+        return report
+    _ensure_new(source, target)
+    with lock_surroundings(target):
+        target.absolute().parent.mkdir(parents=True, exist_ok=True)
+        staged = StagedFolder(target)
+        try:
+            _write_all(found, staged.path, report, deep, progress)
+            staged.publish()
+        finally:
+            staged.remove()
+    return report
+
+
+def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | None = None) -> RepairReport:
+    """Repair a log directory, or a partition's folder, in place. Only files that are wrong are replaced.
+
+    The folder of each changed partition keeps the replaced files in `.kafkafmt-repaired-<number>`, which brokers
+    ignore. The log directory is locked as by a broker. A run that was killed is completed by the next one.
+
+    Raises as `repair`, and DirectoryLockedError if a broker or another writer uses the log directory.
+    """
+    found, report = _Source.of(source), RepairReport()
+    with _locked(found):
+        for folder in found.folders:
+            backup = finish_change(folder)
+            if backup is not None:
+                report.notes.append(f"{folder}: completed a repair that was killed")
+                report.backups.append(str(backup))
+        files = None if found.directory is None else DirectoryFiles(found.directory, found.directory, report)
+        bounds, ids = {}, found.topic_ids()
+        for folder, partition in found.folders.items():
+            scanned = scan_partition(folder, partition, deep=deep, progress=progress)
+            report.partitions.append(scanned.report)
+            change = FolderChange(folder)
+            writer = PartitionWriter(scanned, change.new, in_place=True, topic_id=_id_of(partition, ids))
+            writer.write(progress)
+            if not scanned.report.is_changed:
+                change.discard()
+            else:
+                if files is not None and partition is not None:
+                    files.begin(partition)
+                report.backups.append(str(change.commit(writer.removed())))
+            if partition is not None:
+                bounds[partition] = _bounds(scanned)
+        if files is not None:
+            files.write(bounds, only=found.is_partition)
+            if not found.is_partition:
+                files.tell_others()
+    return report
+
+
+def _write_all(
+    source: _Source, target: Path | None, report: RepairReport, deep: bool, progress: Progress | None
+) -> None:
+    """Write all partitions and the files of the log directory into a new folder; with no target, only report."""
+    bounds, ids = {}, source.topic_ids()
+    for folder, partition in source.folders.items():
+        scanned = scan_partition(folder, partition, deep=deep, progress=progress)
+        report.partitions.append(scanned.report)
+        written = target if source.is_partition or target is None else target / folder.name
+        if written is not None:
+            written.mkdir(exist_ok=True)
+        PartitionWriter(scanned, written, in_place=target is None, topic_id=_id_of(partition, ids)).write(
+            progress
+        )
+        if written is not None:
+            sync_path(written)
+        if partition is not None:
+            bounds[partition] = _bounds(scanned)
+    if source.directory is not None and not source.is_partition:
+        files = DirectoryFiles(source.directory, target, report)
+        files.write(bounds)
+        files.tell_others()
+
+
+def _bounds(scanned: ScannedPartition) -> LogBounds:
+    segments, report = scanned.plan.segments, scanned.report
+    return LogBounds(report.start_offset, report.end_offset, segments[-1].base_offset if segments else 0)
+
+
+def _id_of(partition: TopicPartition | None, ids: dict[str, uuid.UUID]) -> uuid.UUID | None:
+    return None if partition is None else ids.get(partition.topic)
+
+
+def _ensure_new(source: Path, target: Path) -> None:
+    if target.is_dir() and not any(target.iterdir()):
+        pass
+    elif target.exists() or target.is_symlink():
+        raise RepairError(f"{target}: already exists: name a new folder, or an empty one")
+    if source.resolve() in (target.resolve(), *target.resolve().parents):
+        raise RepairError(f"{target}: is in the source {source}: name a folder elsewhere")
+
+
+@contextmanager
+def _locked(source: _Source) -> Iterator[DirectoryLock]:
+    with (
+        lock_partition_folder(source.path)
+        if source.directory is None
+        else lock_log_directory(source.directory, exclusive=True)
+    ) as lock:
+        yield lock
