@@ -21,6 +21,7 @@ from kafkafmt._util.options import Option
 from kafkafmt.cli.gateway import gateway
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror, offsets
+from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.table import table
@@ -64,6 +65,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "kafkafmt memory": partial(command_table, memory),
     "kafkafmt mirror": partial(command_table, mirror),
     "kafkafmt mirror offsets": partial(command_table, offsets),
+    "kafkafmt repair": partial(command_table, repair),
     "kafkafmt replay": partial(command_table, replay),
     "kafkafmt serve": partial(command_table, serve),
     "kafkafmt table": partial(command_table, table),

@@ -24,6 +24,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
+from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.spark_archive import spark_archive
@@ -77,7 +78,7 @@ def _fail(message: str, status: int = 2) -> int:
     cls=_OneLineErrors,
     headings={
         "Look at logs": (inspect, verify, groups, transactions, cluster),
-        "Change them": (convert, erase, table),
+        "Change them": (convert, erase, repair, table),
         "Serve them": (serve, gateway),
         "Move records": (mirror, replay),
         "Plan": (memory, spark_archive),

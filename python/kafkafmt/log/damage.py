@@ -279,7 +279,9 @@ def _without_offsets(
 ) -> NDArray[np.bool_]:
     """Return which batches with a valid CRC end below their first offset, or below 0."""
     wrong: NDArray[np.bool_] = (rows["last_offset"] < first_offsets(rows)) | (rows["last_offset"] < 0)
-    wrong |= (rows["magic"] >= 2) & (rows["base_offset"] < 0)  # below v2, the base offset of a wrapper is unknown
+    wrong |= (rows["magic"] >= 2) & (
+        rows["base_offset"] < 0
+    )  # below v2, the base offset of a wrapper is unknown
     return wrong & ~failing
 
 

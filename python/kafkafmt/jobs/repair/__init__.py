@@ -17,7 +17,7 @@ the offsets; brokers and consumers accept gaps. All other files are made from th
 """
 
 from kafkafmt.jobs.repair.report import LostRange, PartitionReport, RepairReport
-from kafkafmt.jobs.repair.running import RepairError, repair, repair_in_place
+from kafkafmt.jobs.repair.running import RepairError, repair, repair_in_place, size_in_bytes
 
 __all__ = [
     "LostRange",
@@ -26,4 +26,5 @@ __all__ = [
     "RepairReport",
     "repair",
     "repair_in_place",
+    "size_in_bytes",
 ]
