@@ -6,6 +6,7 @@ are sound and agree with the batches are kept: a `.snapshot` or a `.txnindex` ma
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -42,7 +43,6 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from kafkafmt.log.writer import SegmentWriter
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.types import TopicPartition
 
@@ -173,78 +173,79 @@ class PartitionWriter:
         self._report.mended.append(f"{name}: {message}")
 
     def _write_segment(self, segment: KeptSegment, progress: Progress | None) -> None:
+        """Write the batches of a segment, unless its file stays, and all files that are made from them."""
+        name = segment_file_name(segment.base_offset)
+        writer = BatchWriter(Path(name), segment.base_offset)
         stays = self._in_place and segment.is_whole
-        base = segment.base_offset
-        name = segment_file_name(base)
-        writer = BatchWriter(Path(name), base)
-        copy = None
-        if not stays and self._target is not None:
-            copy = SegmentWriter(self._target, base)
-        aborted, known = list[AbortedTransaction](), self._known_aborted(segment)
+        self.names.add(name)
+        descriptor = None
+        if not stays:
+            self.written.add(name)
+            if self._target is not None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                descriptor = os.open(self._target / name, flags, 0o666)
         try:
-            with segment.file.open() as records:
-                size = 0
-                for start, end, first_offset in _byte_ranges(segment.ranges):
-                    while known and known[0].last_offset < first_offset:
-                        aborted.append(known.pop(0))
-                        self._producers.end_transactions(aborted[-1:])
-                    size += end - start
-                    for run in _runs(records, start, end):
-                        aborted += self._producers.add(run)
-                        self._epochs.add(run)
-                        if copy is not None:
-                            copy.append_run(run)
-                        else:
-                            rows = run.index.copy()
-                            rows["position"] += writer.size_in_bytes - int(rows["position"][0])
-                            writer.pass_over(rows)
-                        if progress is not None:
-                            progress(run.end_position - run.origin)
-                aborted += known
-                self._producers.end_transactions(known)
-                written = writer.size_in_bytes if copy is None else copy.size_in_bytes
-                if written != size:
-                    message = f"expected {size} sound bytes, as before, found {written}"
-                    raise ChangedWhileReadError(
-                        0, f"changed while it was read: {message}", str(segment.file.path)
-                    )
-            if copy is not None:
-                copy.add_aborted_transactions(aborted)
-                copy.commit()
+            aborted = self._copy(segment, writer, descriptor, progress)
+            if descriptor is not None:
+                os.fsync(descriptor)
         finally:
-            if copy is not None:
-                copy.abort()
-        self._finish_segment(segment, writer, aborted, stays=stays, is_copied=copy is not None)
+            if descriptor is not None:
+                os.close(descriptor)
+        self._write_indexes(segment, writer, aborted, stays=stays)
 
-    def _finish_segment(
+    def _copy(
         self,
         segment: KeptSegment,
         writer: BatchWriter,
-        aborted: list[AbortedTransaction],
-        *,
-        stays: bool,
-        is_copied: bool,
+        descriptor: int | None,
+        progress: Progress | None,
+    ) -> list[AbortedTransaction]:
+        """Pass the batches of a segment to all that is made from them. Returns the transactions that were aborted.
+
+        descriptor: of the file that gets the bytes; None if the file stays.
+        """
+        aborted, known = list[AbortedTransaction](), self._known_aborted(segment)
+        size = 0
+        with segment.file.open() as records:
+            for start, end, first_offset in _byte_ranges(segment.ranges):
+                while known and known[0].last_offset < first_offset:
+                    aborted.append(known.pop(0))
+                    self._producers.end_transactions(aborted[-1:])
+                size += end - start
+                for run in _runs(records, start, end):
+                    aborted += self._producers.add(run)
+                    self._epochs.add(run)
+                    if descriptor is not None:
+                        writer.append_run(descriptor, run)
+                    else:
+                        rows = run.index.copy()
+                        rows["position"] += writer.size_in_bytes - int(rows["position"][0])
+                        writer.pass_over(rows)
+                    if progress is not None:
+                        progress(run.end_position - run.origin)
+        self._producers.end_transactions(known)
+        if writer.size_in_bytes != size:
+            message = f"changed while it was read: expected {size} sound bytes, found {writer.size_in_bytes}"
+            raise ChangedWhileReadError(errno.EIO, message, str(segment.file.path))
+        return aborted + known
+
+    def _write_indexes(
+        self, segment: KeptSegment, writer: BatchWriter, aborted: list[AbortedTransaction], *, stays: bool
     ) -> None:
-        """Write the indexes of a segment that stays, and report what was wrong with those of the source."""
         base, source = segment.base_offset, segment.file.path.name
-        self.names |= {segment_file_name(base, suffix) for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES)}
-        for finding in self._scanned.index_findings.get(source, []):
+        findings = self._scanned.index_findings.get(source, [])
+        for finding in findings:
             self._mend(source, f"rebuilt {finding}")
-        transactions = segment_file_name(base, TRANSACTION_INDEX_SUFFIX)
-        if aborted:
-            self.names.add(transactions)
-        if not stays:
-            self.written.add(segment_file_name(base))
-            return
-        if is_copied:
-            return
-        entries = writer.index_entries()
-        for suffix, found in entries.items():
+        for suffix, entries in writer.index_entries().items():
             name = segment_file_name(base, suffix)
-            if source in self._scanned.index_findings or not self._is_exact(name, suffix, base, found):
-                self._put(name, found.tobytes())
+            if stays and not findings and self._is_exact(name, suffix, base, entries):
+                self.names.add(name)
+            else:
+                self._put(name, entries.tobytes())
         if aborted:
-            self._put(transactions, transaction_entries(aborted).tobytes())
+            self._put(
+                segment_file_name(base, TRANSACTION_INDEX_SUFFIX), transaction_entries(aborted).tobytes()
+            )
 
     def _is_exact(self, name: str, suffix: str, base: int, entries: NDArray[np.void]) -> bool:
         """Whether an index has no unfinished part: a broker does not look for one after a clean shutdown."""

@@ -21,7 +21,7 @@ from kafkafmt.jobs.repair.losses import Coverage, lost_range
 from kafkafmt.jobs.repair.report import LossKind, LostRange
 from kafkafmt.jobs.repair.scan import ScannedFile
 from kafkafmt.log.batch_writer import MAX_INT32
-from kafkafmt.log.segment import segment_file_name
+from kafkafmt.log.segment import MAX_OFFSET, segment_file_name
 from kafkafmt.records.range import RecordsRange
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Sorted:
 
 def plan_partition(files: Sequence[ScannedFile]) -> PartitionPlan:
     """Decide what the files of a partition keep. Raises OSError."""
-    ordered = [_in_order(file) for file in files]
+    ordered = [_in_order(file, *_named_offsets(file, files)) for file in files]
     with_batches = sorted((one for one in ordered if len(one.kept)), key=_by_offset)
     _drop_strays(with_batches)
     segments, reached = list[KeptSegment](), 0
@@ -113,12 +113,21 @@ def _by_offset(one: _Sorted) -> tuple[int, int]:
     return one.first_offset, one.first_offset if base is None else base
 
 
-def _in_order(file: ScannedFile) -> _Sorted:
+def _named_offsets(file: ScannedFile, files: Sequence[ScannedFile]) -> tuple[int, int]:
+    """Return the offsets that a file has by its name, and by that of the next segment: the first, and the stop."""
+    bases = sorted(one.base_offset for one in files if one.base_offset is not None)
+    first = file.base_offset or 0
+    return first, next((base for base in bases if base > first), MAX_OFFSET)
+
+
+def _in_order(file: ScannedFile, named_first: int, named_stop: int) -> _Sorted:
     chains = file.chains
     if (chains["first_offset"][1:] > chains["last_offset"][:-1]).all():
         return _Sorted(file, chains)
     batches = _batches_of(file, chains)
-    kept = heaviest_ascending(batches["first_offset"], batches["last_offset"], np.ones(len(batches), "i8"))
+    is_named = (batches["first_offset"] >= named_first) & (batches["last_offset"] < named_stop)
+    # If as many batches contradict as many others, the names of the segments decide.
+    kept = heaviest_ascending(batches["first_offset"], batches["last_offset"], 2 + is_named.astype("i8"))
     put_back = _put_back(batches, kept)
     found = batches[kept | put_back]
     found = found[found["first_offset"].argsort(kind="stable")]
