@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Of a longer range, the rest is not searched for headers.
 _MOST_BYTES = 1024 * 1024
 _MOST_KEYS = 10
+# A header is believed if its offsets are at most this far below those that are kept.
+_NEAR_OFFSETS = 100_000
 # No batch has more offsets: the last offset delta is an int32.
 _MOST_OFFSETS = 2**31
 
@@ -43,6 +45,12 @@ class Coverage:
         """Whether an offset is kept."""
         number = int(self._firsts.searchsorted(offset, "right")) - 1
         return number >= 0 and bool(self._lasts[number] >= offset)
+
+    def surrounds(self, offset: int) -> bool:
+        """Whether an offset is not above, nor far below, those that are kept."""
+        if not len(self._firsts):
+            return False
+        return bool(self._firsts[0] - _NEAR_OFFSETS <= offset <= self._lasts[-1])
 
     def is_free(self, first: int, last: int) -> bool:
         """Whether no offset of a range is kept."""
@@ -66,21 +74,26 @@ class Coverage:
 
 
 def lost_range(
-    file: ScannedFile, damage: Damage, coverage: Coverage, first: int, stop: int | None
+    file: ScannedFile, damage: Damage, coverage: Coverage, first: int | None, stop: int | None
 ) -> LostRange:
     """Return what a damaged range loses.
 
-    first: the offset after what is kept before the range. stop: the lowest offset that is kept after it; None if the
-    log ends with the range.
+    first: the offset after what is kept before the range; None if that is unknown. stop: the lowest offset that is kept
+    after it; None if the log ends with the range.
     """
-    records, keys, last_known = _readable(file, damage, first, stop)
+    records, keys, last_known = _readable(file, damage, first or 0, stop)
+    missing = None
+    if first is not None and stop is not None and first < stop:
+        missing = coverage.missing(first, stop - 1)
+    elif first is not None and stop is None and last_known is not None:
+        missing = first, last_known
+    is_lost = missing is not None or first is None
     if stop is None:
-        missing = None if last_known is None else (first, last_known)
         is_lost = damage.kind != "zero tail" and not is_expected_tail(damage, is_active=file.is_active)
-        is_lost = is_lost and file.size_in_bytes > 0
-    else:
-        missing = coverage.missing(first, stop - 1) if stop > first else None
-        is_lost = missing is not None
+    elif missing is None:
+        # Its neighbours have no gap between them. It may come from another place.
+        missing = _missing_in_header(damage, coverage)
+        is_lost = is_lost or missing is not None
     return LostRange(
         kind=damage.kind,
         path=str(file.path),
@@ -93,6 +106,14 @@ def lost_range(
         keys=keys,
         message=damage.message,
     )
+
+
+def _missing_in_header(damage: Damage, coverage: Coverage) -> tuple[int, int] | None:
+    """Return which offsets in the header of the first damaged batch are not kept, if the log can have them."""
+    base, last = damage.base_offset, damage.last_offset
+    if base is None or last is None or not coverage.surrounds(base) or not coverage.surrounds(last):
+        return None
+    return coverage.missing(base, last)
 
 
 def _readable(

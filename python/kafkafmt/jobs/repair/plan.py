@@ -128,21 +128,22 @@ def _in_order(file: ScannedFile, named_first: int, named_stop: int) -> _Sorted:
     is_named = (batches["first_offset"] >= named_first) & (batches["last_offset"] < named_stop)
     # If as many batches contradict as many others, the names of the segments decide.
     kept = heaviest_ascending(batches["first_offset"], batches["last_offset"], 2 + is_named.astype("i8"))
-    put_back = _put_back(batches, kept)
+    put_back = _put_back(batches, kept, named_first)
     found = batches[kept | put_back]
     found = found[found["first_offset"].argsort(kind="stable")]
     left = [("out of order", batch) for batch in batches[~(kept | put_back)]]
     return _Sorted(file, found, left, int(put_back.sum()))  # type: ignore[arg-type]
 
 
-def _put_back(batches: NDArray[np.void], kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of the other batches directly follow a kept one by their offsets, and precede the next one."""
+def _put_back(batches: NDArray[np.void], kept: NDArray[np.bool_], named_first: int) -> NDArray[np.bool_]:
+    """Return which of the other batches have free offsets that directly follow, or precede, those of a kept one."""
     found = np.zeros(len(batches), np.bool_)
     others = (~kept).nonzero()[0]
     covered = Coverage([batches[kept]])
     for number in others[batches["first_offset"][others].argsort(kind="stable")].tolist():
         first, last = int(batches["first_offset"][number]), int(batches["last_offset"][number])
-        if covered.is_free(first, last) and covered.has(first - 1):
+        is_next = first == named_first or covered.has(first - 1) or covered.has(last + 1)
+        if is_next and covered.is_free(first, last):
             covered.add(first, last)
             found[number] = True
     return found
@@ -222,37 +223,51 @@ def _lost_of(one: _Sorted, coverage: Coverage, segments: Sequence[KeptSegment]) 
     ends = kept["end_position"]
     before_file = _end_before(file, kept, segments)
     after_file = _first_after(file, kept, segments)
+    is_unnamed = file.base_offset is None or (len(kept) > 0 and file.base_offset > kept["first_offset"].min())
     found = []
+    first: int | None
     for damage in file.damage:
         number = int(ends.searchsorted(damage.position, "right"))
         first = int(kept["last_offset"][number - 1]) + 1 if number else before_file
         stop = int(kept["first_offset"][number]) if number < len(kept) else after_file
+        if not number and is_unnamed and before_file == 0:
+            first = None
         found.append(lost_range(file, damage, coverage, first, stop))
     for kind, chain in one.dropped:
-        first, last = int(chain["first_offset"]), int(chain["last_offset"])
-        missing = coverage.missing(first, last)
-        found.append(
-            LostRange(
-                kind="duplicate" if missing is None else kind,
-                path=str(file.path),
-                position=int(chain["position"]),
-                end_position=int(chain["end_position"]),
-                first_offset=None if missing is None else missing[0],
-                last_offset=None if missing is None else missing[1],
-                is_lost=missing is not None,
-                records=int(chain["records"]),
-                keys=[],
-                message=f"offsets {first} to {last} contradict those of other batches",
-            )
-        )
+        number = int(ends.searchsorted(int(chain["position"]), "right"))
+        begin = int(kept["last_offset"][number - 1]) + 1 if number else before_file
+        stop = int(kept["first_offset"][number]) if number < len(kept) else after_file
+        found.append(_dropped_range(file, kind, chain, coverage, (begin, stop)))
     yield from sorted(found, key=lambda lost: lost.position)
+
+
+def _dropped_range(
+    file: ScannedFile, kind: LossKind, chain: np.void, coverage: Coverage, gap: tuple[int, int | None]
+) -> LostRange:
+    """Return what is lost with a chain that is left out. gap: the offsets that are missing at its place in the file."""
+    first, last = int(chain["first_offset"]), int(chain["last_offset"])
+    missing = coverage.missing(first, last)
+    if missing is not None and gap[1] is not None and gap[0] < gap[1]:
+        missing = coverage.missing(gap[0], gap[1] - 1) or missing
+    return LostRange(
+        kind="duplicate" if missing is None else kind,
+        path=str(file.path),
+        position=int(chain["position"]),
+        end_position=int(chain["end_position"]),
+        first_offset=None if missing is None else missing[0],
+        last_offset=None if missing is None else missing[1],
+        is_lost=missing is not None,
+        records=int(chain["records"]),
+        keys=[],
+        message=f"offsets {first} to {last} contradict those of other batches",
+    )
 
 
 def _end_before(file: ScannedFile, kept: NDArray[np.void], segments: Sequence[KeptSegment]) -> int:
     """Return the offset after the segments before a file."""
     base = int(kept["first_offset"].min()) if len(kept) else file.base_offset or 0
     ends = [one.next_offset for one in segments if one.file is not file and one.next_offset <= base]
-    return max([*ends, 0 if file.base_offset is None else min(file.base_offset, base)])
+    return max([*ends, 0 if file.base_offset is None or file.base_offset > base else file.base_offset])
 
 
 def _first_after(file: ScannedFile, kept: NDArray[np.void], segments: Sequence[KeptSegment]) -> int | None:
