@@ -90,6 +90,8 @@ class _Sorted:
 def plan_partition(files: Sequence[ScannedFile]) -> PartitionPlan:
     """Decide what the files of a partition keep. Raises OSError."""
     ordered = [_in_order(file, *_named_offsets(file, files)) for file in files]
+    for one in ordered:
+        _drop_below_name(one)
     with_batches = sorted((one for one in ordered if len(one.kept)), key=_by_offset)
     _drop_strays(with_batches)
     segments, reached = list[KeptSegment](), 0
@@ -167,6 +169,16 @@ def _batches_of(file: ScannedFile, chains: NDArray[np.void]) -> NDArray[np.void]
                 before = int(rows["last_offset"][-1])
                 parts.append(found)
     return np.concatenate(parts)
+
+
+def _drop_below_name(one: _Sorted) -> None:
+    """Leave out batches below the offset in the name, if more batches agree with it. Else the name is wrong."""
+    if one.file.base_offset is None:
+        return
+    agree = one.kept["first_offset"] >= one.file.base_offset
+    weights = one.kept["batches"]
+    if not agree.all() and weights[agree].sum() > weights[~agree].sum():
+        one.drop("out of order", agree)
 
 
 def _drop_strays(ordered: Sequence[_Sorted]) -> None:
