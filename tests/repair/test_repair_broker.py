@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
+import reference
 from broker.broker import KAFKA_3, KAFKA_4, Broker, Kafka
 from kafkafmt.jobs.repair import repair, repair_in_place
 from repair.damaged import assert_repaired, damage, make_log
@@ -28,8 +30,8 @@ USUAL = re.compile(r"AppInfo|KafkaConfig|deprecat|reflections|SLF4J|internal\.",
 def fetched(broker: Broker, topic: str, partition: int, offset: int, end: int) -> bytes:
     """All bytes from an offset on, as the broker serves them."""
     spec = FetchRequest.FetchTopic
-    found = b""
-    while offset < end:
+    found, deadline = b"", time.monotonic() + 30
+    while offset < end and time.monotonic() < deadline:
         one = spec.FetchPartition(
             partition=partition, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=2**20
         )
@@ -43,18 +45,11 @@ def fetched(broker: Broker, topic: str, partition: int, offset: int, end: int) -
         answer = broker.request(request, 11).responses[0].partitions[0]
         assert answer.error_code == 0, (topic, partition, offset, answer.error_code)
         data = bytes(answer.records or b"")
-        if not data:
-            break
+        if not data:  # the high watermark rises once the broker leads the partition
+            continue
         found += data
-        (size,) = {last_offset(data)} or {offset}
-        offset = size + 1
+        offset = max(batch.last_offset for batch in reference.read(data)) + 1
     return found
-
-
-def last_offset(data: bytes) -> int:
-    import reference
-
-    return max(batch.last_offset for batch in reference.read(data))
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["new folder", "in place"])
@@ -73,7 +68,7 @@ def test_broker_when_its_directory_was_repaired_then_starts_without_complaint_an
         rng = random.Random(folder.name)
         topic_id = (folder / "partition.metadata").read_bytes()
         shutil.rmtree(folder)
-        logs[folder.name] = log = make_log(folder, rng)
+        logs[folder.name] = log = make_log(folder, rng, most_epoch=0)
         (folder / "partition.metadata").write_bytes(topic_id)
         damage(log, rng)
     (broker.log_dir / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\ngarbage")

@@ -91,7 +91,7 @@ def plan_partition(files: Sequence[ScannedFile]) -> PartitionPlan:
     """Decide what the files of a partition keep. Raises OSError."""
     ordered = [_in_order(file, *_named_offsets(file, files)) for file in files]
     for one in ordered:
-        _drop_below_name(one)
+        _drop_below_name(one, ordered)
     with_batches = sorted((one for one in ordered if len(one.kept)), key=_by_offset)
     _drop_strays(with_batches)
     segments, reached = list[KeptSegment](), 0
@@ -171,11 +171,17 @@ def _batches_of(file: ScannedFile, chains: NDArray[np.void]) -> NDArray[np.void]
     return np.concatenate(parts)
 
 
-def _drop_below_name(one: _Sorted) -> None:
-    """Leave out batches below the offset in the name, if more batches agree with it. Else the name is wrong."""
-    if one.file.base_offset is None:
+def _drop_below_name(one: _Sorted, files: Sequence[_Sorted]) -> None:
+    """Leave out batches below the offset in the name that contradict the segments before, if more batches do not.
+
+    If there is no such contradiction, or more batches are below it, the name is wrong.
+    """
+    base = one.file.base_offset
+    if base is None:
         return
-    agree = one.kept["first_offset"] >= one.file.base_offset
+    earlier = (other for other in files if (other.file.base_offset or 0) < base and len(other.kept))
+    reached = max((int(other.kept["last_offset"][-1]) for other in earlier), default=-1)
+    agree = (one.kept["first_offset"] >= base) | (one.kept["first_offset"] > reached)
     weights = one.kept["batches"]
     if not agree.all() and weights[agree].sum() > weights[~agree].sum():
         one.drop("out of order", agree)
