@@ -74,7 +74,7 @@ def test_help_of_the_program_then_has_each_command_under_a_heading_and_no_text_i
     listed = {heading: re.findall(r"^  (\S+)", rows, re.MULTILINE) for heading, rows in headings}
     assert listed == {
         "Look at logs": ["inspect", "verify", "groups", "transactions", "cluster"],
-        "Change them": ["convert", "erase", "table"],
+        "Change them": ["convert", "erase", "repair", "table"],
         "Serve them": ["serve", "gateway"],
         "Move records": ["mirror", "replay"],
         "Plan": ["memory", "spark-archive"],

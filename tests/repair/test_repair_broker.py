@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from kafka.protocol.consumer import FetchRequest
 
 import reference
 from broker.broker import KAFKA_3, KAFKA_4, Broker, Kafka
+from endpoints.requests import Wanted, fetch
 from kafkafmt.jobs.repair import repair, repair_in_place
 from repair.damaged import assert_repaired, damage, make_log
 
@@ -29,19 +29,9 @@ USUAL = re.compile(r"AppInfo|KafkaConfig|deprecat|reflections|SLF4J|internal\.",
 
 def fetched(broker: Broker, topic: str, partition: int, offset: int, end: int) -> bytes:
     """All bytes from an offset on, as the broker serves them."""
-    spec = FetchRequest.FetchTopic
     found, deadline = b"", time.monotonic() + 30
     while offset < end and time.monotonic() < deadline:
-        one = spec.FetchPartition(
-            partition=partition, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=2**20
-        )
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=100,
-            min_bytes=1,
-            isolation_level=0,
-            topics=[spec(topic=topic, partitions=[one])],
-        )
+        request = fetch(Wanted(topic, partition, offset), max_wait_ms=100)
         answer = broker.request(request, 11).responses[0].partitions[0]
         assert answer.error_code == 0, (topic, partition, offset, answer.error_code)
         data = bytes(answer.records or b"")

@@ -97,7 +97,7 @@ def main(context: click.Context) -> None:
 
     kafkafmt COMMAND --help shows its options. Documentation: docs/index.md.
 
-    Exit status: 0; 1 if damage was found or a segment failed; 2 for wrong arguments.
+    Exit status: 0; 1 for damage or a failed segment; 2 for wrong arguments.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
