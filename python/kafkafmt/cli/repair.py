@@ -60,10 +60,10 @@ def repair(
 ) -> int:
     """Write what is sound of a damaged log directory.
 
-    SRC is a log directory, or the folder of one partition. Writes what is sound of SRC to the new folder DST: batches are the same bytes with the same offsets. Damaged ranges
-    are left out, which leaves gaps in the offsets. A torn end is cut off. Everything beside the segments is made from
-    the batches: indexes, the states of producers, leader epochs, and the checkpoints of the directory. SRC is never
-    changed without --in-place. A broker starts on the result without a recovery.
+    SRC is a log directory, or the folder of one partition. Writes what is sound of it to the new folder DST: batches
+    are the same bytes with the same offsets. Damaged ranges are left out, which leaves gaps in the offsets. A torn end
+    is cut off. Everything beside the segments is made from the batches: indexes, the states of producers, leader
+    epochs, and the checkpoints of the directory. SRC is never changed without --in-place.
 
     \b
     kafkafmt repair /var/lib/kafka --dry-run
