@@ -86,7 +86,10 @@ def test_broker_when_its_directory_was_repaired_then_starts_without_complaint_an
             one = reports[name]
             if data:
                 assert one.first_offset is not None
-                assert fetched(broker, topic, int(number), one.first_offset, one.end_offset) == data, name
+                assert one.last_offset is not None
+                assert fetched(broker, topic, int(number), one.first_offset, one.last_offset + 1) == data, (
+                    name
+                )
     finally:
         broker.stop()
     said = broker.log_file.read_text(errors="replace")[begin:].splitlines()
