@@ -15,22 +15,23 @@ from typing import NamedTuple
 
 from kafkafmt._util.files import NotRegularFileError, read_regular, replace_file
 from kafkafmt.jobs.repair.report import RepairReport
+from kafkafmt.log.broker_files.cluster_files import parse_meta_properties
+from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     CheckpointError,
     log_start_offsets_to_bytes,
-    parse_log_start_offsets,
+    parse_offset_checkpoint,
 )
 from kafkafmt.types import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-_HIGH_WATERMARKS = "replication-offset-checkpoint"
 _CLEANED = "cleaner-offset-checkpoint"
-CHECKPOINTS = (RECOVERY_POINTS, _HIGH_WATERMARKS, LOG_START_OFFSET_CHECKPOINT, _CLEANED)
 _COPIED = ("bootstrap.checkpoint", "topics.ini")
-_KNOWN = {*CHECKPOINTS, *_COPIED, CLEAN_SHUTDOWN, META_PROPERTIES, ".lock"}
+_KNOWN = {*OFFSET_CHECKPOINTS, *_COPIED, CLEAN_SHUTDOWN, META_PROPERTIES, ".lock"}
 # A partition that a broker deletes, moves between disks, or found without a topic.
 _LEFT_BEHIND = re.compile(r".+-\d+\.[0-9a-f]{32}-(delete|future|stray)")
 _INDEX_CACHE = "remote-log-index-cache"
@@ -68,7 +69,7 @@ class DirectoryFiles:
 
         Raises OSError.
         """
-        for name in CHECKPOINTS:
+        for name in OFFSET_CHECKPOINTS:
             self._write_checkpoint(name, bounds, only)
         for name in (META_PROPERTIES, *_COPIED):
             data = _read(self._source / name)
@@ -145,7 +146,7 @@ def _corrected(name: str, offset: int, bounds: LogBounds) -> int | None:
 def _parse(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
     """Parse a checkpoint file. Returns the entries of all lines that are sound, and whether the file is."""
     try:
-        return parse_log_start_offsets(data, ""), True
+        return parse_offset_checkpoint(data, ""), True
     except CheckpointError:
         pass
     found = {}
@@ -160,14 +161,12 @@ def _parse(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
 
 
 def _is_sound_meta(data: bytes) -> bool:
-    """Whether `meta.properties` has what a broker asks for."""
+    """Whether `meta.properties` is one that a broker reads."""
     try:
-        lines = data.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
+        parse_meta_properties(data, META_PROPERTIES)
+    except BrokerFileError:
         return False
-    fields = dict(line.partition("=")[::2] for line in lines if line.strip() and not line.startswith("#"))
-    node = fields.get("node.id", fields.get("broker.id", ""))
-    return fields.get("version") in ("0", "1") and node.strip().isdigit() and "\0" not in "".join(lines)
+    return True
 
 
 def _read(path: Path) -> bytes | None:

@@ -6,28 +6,20 @@ The file of the source is kept if it agrees with the batches: it also has epochs
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kafkafmt.jobs.repair.chains import heaviest_ascending
+from kafkafmt.log.checkpoints import LeaderEpoch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
 
-LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 _VERSION = 0
 _EPOCHS = np.dtype([("epoch", "i8"), ("first_offset", "i8"), ("last_offset", "i8"), ("batches", "i8")])
-
-
-class EpochEntry(NamedTuple):
-    """A leader epoch, and the offset at which it began."""
-
-    epoch: int
-    start_offset: int
 
 
 class EpochTracker:
@@ -58,7 +50,7 @@ class EpochTracker:
         if len(found):
             self._parts.append(found)
 
-    def entries(self, known: list[EpochEntry] | None) -> list[EpochEntry]:
+    def entries(self, known: list[LeaderEpoch] | None) -> list[LeaderEpoch]:
         """Return the entries of the file. known: those of the source; None if they cannot be read."""
         found = np.concatenate([np.empty(0, _EPOCHS), *self._parts])
         # Two ranges with the same epoch ascend.
@@ -66,10 +58,10 @@ class EpochTracker:
         if known is not None and _agrees(known, kept):
             return known
         first = np.append(True, np.diff(kept["epoch"]) > 0)[: len(kept)]
-        return [EpochEntry(int(one["epoch"]), int(one["first_offset"])) for one in kept[first]]
+        return [LeaderEpoch(int(one["epoch"]), int(one["first_offset"])) for one in kept[first]]
 
 
-def _agrees(known: list[EpochEntry], kept: NDArray[np.void]) -> bool:
+def _agrees(known: list[LeaderEpoch], kept: NDArray[np.void]) -> bool:
     """Whether each batch has the epoch that `known` has for its offsets."""
     if not len(kept):
         return True
@@ -81,29 +73,10 @@ def _agrees(known: list[EpochEntry], kept: NDArray[np.void]) -> bool:
     return all((slot >= 0).all() and (epochs[slot] == kept["epoch"]).all() for slot in slots)
 
 
-def parse_epochs(data: bytes) -> list[EpochEntry] | None:
-    """Parse the bytes of a `leader-epoch-checkpoint`. Returns None if a broker would not read them as they are."""
-    lines = data.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    if len(lines) < 2 or any(
-        not field.isdigit() or len(field) > 18 for line in lines for field in line.split()
-    ):
-        return None
-    fields = [[int(field) for field in line.split()] for line in lines]
-    if fields[0] != [_VERSION] or fields[1] != [len(lines) - 2] or any(len(one) != 2 for one in fields[2:]):
-        return None
-    found = [EpochEntry(*one) for one in fields[2:]]
-    ascend = all(
-        one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in pairwise(found)
-    )
-    return found if ascend else None
-
-
-def epochs_to_bytes(entries: list[EpochEntry]) -> bytes:
+def epochs_to_bytes(entries: list[LeaderEpoch]) -> bytes:
     """Return the bytes of a `leader-epoch-checkpoint`, as a broker writes them.
 
-    >>> epochs_to_bytes([EpochEntry(0, 0), EpochEntry(3, 170)])
+    >>> epochs_to_bytes([LeaderEpoch(0, 0), LeaderEpoch(3, 170)])
     b'0\\n2\\n0 0\\n3 170\\n'
     """
     lines = [f"{one.epoch} {one.start_offset}\n" for one in entries]

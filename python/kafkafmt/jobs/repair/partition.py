@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkafmt._util.files import NotRegularFileError, read_regular, write_durably
-from kafkafmt.jobs.repair.epochs import LEADER_EPOCH_CHECKPOINT, EpochTracker, epochs_to_bytes, parse_epochs
+from kafkafmt.jobs.repair.epochs import EpochTracker, epochs_to_bytes
 from kafkafmt.jobs.repair.losses import Coverage
 from kafkafmt.jobs.repair.plan import KeptSegment, PartitionPlan, plan_partition
 from kafkafmt.jobs.repair.producers import ProducerTracker
 from kafkafmt.jobs.repair.report import PartitionReport
 from kafkafmt.jobs.repair.scan import Progress, log_files, scan_files
 from kafkafmt.log.batch_writer import BatchWriter
+from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, CheckpointError, parse_leader_epochs
 from kafkafmt.log.indexes import (
     AbortedTransaction,
     OffsetIndex,
@@ -290,8 +291,10 @@ class PartitionWriter:
 
     def _write_epochs(self) -> None:
         data = _read(self._source / LEADER_EPOCH_CHECKPOINT)
-        known = None if data is None else parse_epochs(data)
-        if data is not None and known is None:
+        known = None
+        try:
+            known = None if data is None else parse_leader_epochs(data, LEADER_EPOCH_CHECKPOINT)
+        except CheckpointError:
             self._mend(LEADER_EPOCH_CHECKPOINT, "damaged, rebuilt from the batches")
         entries = self._epochs.entries(known)
         if known is not None and entries is not known:
