@@ -32,16 +32,18 @@ cpdef enum Status:
     WRAPPER_EMPTY
     WRAPPER_OFFSET
     OFFSET_NEGATIVE
-    # A field of a response
+    # A field of a response, or of a message in a record
     FIELD_ENDS_EARLY
     FIELD_LENGTH
     FIELD_COUNT
     FIELD_BYTES_LEFT
+    FIELD_NOT_UTF8
+    FRAME_VERSION
 
 cdef struct Failure:
     int status
     Py_ssize_t batch     # number of the batch among those that the kernel was given
-    int64_t at           # bytes from the start of that batch, of its decompressed records, or of a response
+    int64_t at           # bytes from the start of that batch, its decompressed records, a response or a message
     int64_t expected
     int64_t found
 
@@ -54,5 +56,7 @@ cdef inline void fail(Failure* failure, int status, int64_t at, int64_t expected
 cdef int raise_failure(
     const Failure* failure, const BatchRow* row, const uint8_t* batch, bint decompressed
 ) except -1
+
+cdef str failure_text(const Failure* failure)
 
 cdef int raise_malformed_response(const Failure* failure, str name) except -1

@@ -35,6 +35,8 @@ class Status(IntFlag):
     FIELD_LENGTH = 25
     FIELD_COUNT = 26
     FIELD_BYTES_LEFT = 27
+    FIELD_NOT_UTF8 = 28
+    FRAME_VERSION = 29
 
 class KafkaFormatError(Exception):
     message: str

@@ -132,6 +132,8 @@ _MESSAGES = {
     Status.FIELD_LENGTH: "length of a field: expected 0 to {expected}, found {found}",
     Status.FIELD_COUNT: "count of elements: expected 0 to {expected} in these bytes, found {found}",
     Status.FIELD_BYTES_LEFT: "bytes left after the last field: expected 0, found {found}",
+    Status.FIELD_NOT_UTF8: "string of {expected} bytes: expected UTF-8, found other bytes",
+    Status.FRAME_VERSION: "frame version of a record: expected {expected}, found {found}",
 }
 
 _DAMAGED = frozenset((Status.BATCH_TOO_SMALL, Status.CRC_MISMATCH, Status.INNER_CRC))
@@ -165,7 +167,11 @@ cdef int raise_failure(
     )
 
 
+cdef str failure_text(const Failure* failure):
+    """Return what is wrong with a field, and at which byte of the response or the message."""
+    return f"{_MESSAGES[failure.status].format(expected=failure.expected, found=failure.found)}, at byte {failure.at}"
+
+
 cdef int raise_malformed_response(const Failure* failure, str name) except -1:
     """Raise the error of a failure in a response. name: of the request that it answers."""
-    message = _MESSAGES[failure.status].format(expected=failure.expected, found=failure.found)
-    raise MalformedResponseError(f"{name} response: {message}, at byte {failure.at}", position=failure.at)
+    raise MalformedResponseError(f"{name} response: {failure_text(failure)}", position=failure.at)
