@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +19,16 @@ from kafkafmt.cli.broker_files import (
 )
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.inspect_selection import Selection
 from kafkafmt.cli.options import from_segment_start_option, json_option
-from kafkafmt.cli.output import damage_in_words, in_words, notify, print_json, print_table, progress_bar
+from kafkafmt.cli.output import notify, print_json, print_lines, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.report import write_report
 from kafkafmt.cli.row_output import RowOutput
-from kafkafmt.cli.rows import Row
-from kafkafmt.cli.sources import SourceFile, find_sources
+from kafkafmt.cli.sources import find_sources
 from kafkafmt.cli.summary import run_summary
-from kafkafmt.cli.transaction_marks import TransactionMarks
 from kafkafmt.cli.values import FILE, Count, complete_files
 from kafkafmt.cli.verify import run_verify
-from kafkafmt.cli.walk import Batch, DamageFound, walk
-from kafkafmt.errors import KafkaFormatError
-from kafkafmt.jobs.files import Progress
 from kafkafmt.log.overlaps import LowestOffsets
 
 # The rows of one table. Further rows are printed as further tables.
@@ -59,105 +52,6 @@ class _OffsetRange(click.ParamType[Any]):
         return first, end
 
 
-@dataclass
-class _Selection:
-    """The rows that the user selected. `damage` counts the damaged ranges found while reading them."""
-
-    sources: Sequence[SourceFile]
-    records: bool
-    offsets: tuple[int | None, int | None]
-    limit: int | None
-    lowest: LowestOffsets
-    progress: Progress
-    damage: int = 0
-    marks: TransactionMarks = field(default_factory=TransactionMarks)
-
-    def rows(self) -> Iterator[tuple[SourceFile, Iterator[Row]]]:
-        """Yield each file with an iterator of its rows. Exhaust the iterator before the next file."""
-        left = self.limit
-        for source in self.sources:
-            if left == 0:
-                return
-            if not source.may_hold(*self.offsets):
-                self.progress(source.size_in_bytes)
-                continue
-            found = itertools.islice(self._rows_of(source), left)
-            counted = _Counted(found)
-            yield source, iter(counted)
-            left = None if left is None else left - counted.count
-
-    def _rows_of(self, source: SourceFile) -> Iterator[Row]:
-        try:
-            yield from self._rows_from(source, self.lowest.of(source.path))
-        except FileNotFoundError:
-            notify(f"gone: {source.path}: deleted since it was listed")
-
-    def _rows_from(self, source: SourceFile, lowest: int) -> Iterator[Row]:
-        origin = row_format.source_row(source)
-        first, end = self.offsets
-        left_out = 0
-        for found in walk(source, self.progress):
-            if isinstance(found, DamageFound):
-                self._report(found)
-                continue
-            batch = found.batch
-            if found.is_valid:
-                if batch.last_offset < lowest:
-                    left_out += 1
-                    continue
-                if left_out:
-                    self._report_left_out(source, left_out)
-                    left_out = 0
-                self.lowest.add(source.path, batch.next_offset)
-            if first is not None and batch.last_offset < first:
-                continue
-            if end is not None and self._begins_behind(found, end):
-                return
-            if not self.records:
-                yield row_format.batch_row(origin, batch, found.is_valid)
-            elif found.is_valid:
-                try:
-                    transaction = self.marks.of(source, batch)
-                    for record in batch:
-                        is_wanted = (first is None or record.offset >= first) and record.offset >= lowest
-                        if is_wanted and (end is None or record.offset < end):
-                            yield row_format.record_row(origin, batch, record, transaction)
-                except KafkaFormatError as error:
-                    self._report(DamageFound.by_error(source, error))
-        if left_out:
-            self._report_left_out(source, left_out)
-
-    def _report_left_out(self, source: SourceFile, batches: int) -> None:
-        sys.stdout.flush()
-        start, reached = self.lowest.start_of(source.path), self.lowest.reached_before(source.path)
-        why = f"below the log start offset {start}: --from-segment-start shows them"
-        if reached > start:
-            why = f"below offset {reached}: an earlier segment contains these offsets"
-        notify(f"left out: {source.path}: {in_words(batches, 'batch')} {why}")
-
-    def _begins_behind(self, found: Batch, end: int) -> bool:
-        try:
-            return found.is_valid and found.batch.base_offset >= end
-        except KafkaFormatError:
-            return False
-
-    def _report(self, found: DamageFound) -> None:
-        self.damage += 1
-        sys.stdout.flush()
-        notify(f"damage: {damage_in_words(found.row)}")
-
-
-class _Counted:
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows = rows
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Row]:
-        for row in self._rows:
-            self.count += 1
-            yield row
-
-
 @click.command(
     cls=HelpCommand,
     common="--records --offsets --limit --json --parquet --html --summary --deep --verify",
@@ -168,6 +62,7 @@ class _Counted:
 @click.option("--verify", "is_verifying", is_flag=True, help="Check for damage, as kafkafmt verify does.")
 @click.option("--summary", "is_summary", is_flag=True, help="Show a line for each topic.")
 @click.option("--deep", is_flag=True, help="With --summary or --html: decompress all, for ratios and counts.")
+@click.option("--raw", is_flag=True, help="With --records: do not decode the records of internal topics.")
 @json_option("Print JSON lines: one object for each row.")
 @click.option("--parquet", type=FILE, help="Write the rows to FILE as Parquet.")
 @click.option("--html", type=FILE, help="Write a report with timelines to FILE, for a browser.")
@@ -189,6 +84,7 @@ def inspect(
     is_verifying: bool,
     is_summary: bool,
     deep: bool,
+    raw: bool,
     as_json: bool,
     parquet: Path | None,
     html: Path | None,
@@ -224,6 +120,11 @@ def inspect(
 
     --records marks records of aborted and of open transactions. In JSON and Parquet, "transaction" is "committed",
     "aborted" or "open". It is null for other records, and if the folder around a segment is not that of a partition.
+
+    --records decodes the keys and values of __consumer_offsets, __transaction_state, __share_group_state,
+    __cluster_metadata and __remote_log_metadata, by the name of the folder. In JSON, "key" and "value" are objects
+    with "type", "name", "version" and "data", whose fields are named as in Kafka's schemas. If a type or a version is
+    not known, "base64" replaces "data". If the bytes are not valid, "error" says why, too. --raw shows the bytes.
 
     --verify does the same as kafkafmt verify: see kafkafmt verify --help.
 
@@ -261,6 +162,8 @@ def inspect(
         )
     if html is not None and (selects or is_verifying or is_summary or as_json or from_segment_start):
         raise click.UsageError("--html reads whole files: expected no option but --deep and --force")
+    if raw and not records:
+        raise click.UsageError("--raw is for --records")
     if deep and not is_summary and html is None:
         raise click.UsageError("--deep is for --summary and --html")
     ensure_engine(engine, master)
@@ -305,11 +208,14 @@ def inspect(
         def progress(read_bytes: int) -> None:
             bar.advance(task, read_bytes)
 
-        selection = _Selection(sources, records, offsets, limit, lowest, progress)
-        if as_json:
+        selection = Selection(sources, records, raw or parquet is not None, offsets, limit, lowest, progress)
+        if as_json and records:
+            for lines in selection.record_lines():
+                print_lines(lines)
+        elif as_json:
             for _, found in selection.rows():
                 for row in found:
-                    print_json(row_format.to_json(row))
+                    print_json(row)
         elif parquet is not None:
             notify(write_parquet(parquet, selection.rows(), records=records))
         else:
@@ -317,7 +223,7 @@ def inspect(
     return 1 if selection.damage else 0
 
 
-def _print_tables(selection: _Selection) -> None:
+def _print_tables(selection: Selection) -> None:
     columns = row_format.RECORD_COLUMNS if selection.records else row_format.BATCH_COLUMNS
     cells = row_format.record_cells if selection.records else row_format.batch_cells
     is_first = True

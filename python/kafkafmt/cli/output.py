@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.cells import cell_len
@@ -29,6 +29,10 @@ from rich.progress import Task as ProgressTask
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _GAP = 2  # between the columns of a table
 _LEAST_WIDTH = 8
 _ERASE_LINE_AND_SHOW_CURSOR = b"\r\x1b[2K\x1b[?25h"
@@ -38,6 +42,15 @@ _LAST_MILLISECOND = 253402300799999  # of the year 9999
 def print_json(row: object) -> None:
     """Print an object as JSON, in one line on standard output."""
     sys.stdout.write(json.dumps(row) + "\n")
+
+
+def print_lines(lines: NDArray[np.uint8]) -> None:
+    """Print ASCII lines on standard output, without a copy unless it is a terminal."""
+    if sys.stdout.isatty():  # the lines go above a progress bar
+        sys.stdout.write(lines.tobytes().decode("ascii"))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(lines.data)
 
 
 def notify(message: str) -> None:

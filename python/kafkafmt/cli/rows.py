@@ -10,6 +10,7 @@ If `key` or `value` is valid UTF-8, its field in JSON is a string, which loses n
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.cli.output import range_in_words, time_in_words
@@ -54,6 +55,7 @@ _CONTROL_TYPES = {
     6: "kraft_voters",
 }
 _TEXT_CHARS = 60
+_MESSAGE_CHARS = 120
 
 
 def batch_row(source: Row, batch: RecordBatch, is_valid: bool) -> Row:
@@ -118,10 +120,24 @@ def _control_type(key: bytes | None) -> str:
     return _CONTROL_TYPES.get(number, f"unknown ({number})")
 
 
+def row_of_line(line: bytes) -> Row:
+    """Return the row of a JSON line of an internal topic. Its key and value are dictionaries, or None."""
+    row: Row = json.loads(line)
+    row["headers"] = [
+        ((_bytes_of(header, "key") or b"").decode("utf-8", "surrogateescape"), _bytes_of(header, "value"))
+        for header in row["headers"]
+    ]
+    return row
+
+
+def _bytes_of(row: Row, name: str) -> bytes | None:
+    if name not in row:
+        return base64.b64decode(row[f"{name}_base64"])
+    return None if row[name] is None else row[name].encode()
+
+
 def to_json(row: Row) -> Row:
-    """Return a row with values that JSON can represent."""
-    if "headers" not in row:
-        return row
+    """Return the row of a record with values that JSON can represent, as `_kafkafmt.json.record_lines` writes them."""
     result: Row = {}
     for name, value in row.items():
         if name in ("key", "value"):
@@ -245,7 +261,7 @@ def batch_cells(row: Row) -> tuple[str, ...]:
 
 
 def record_cells(row: Row) -> tuple[str, ...]:
-    """Return the cells of `RECORD_COLUMNS`. Keys, values and headers are cut to 60 characters."""
+    """Return the cells of `RECORD_COLUMNS`. Bytes are cut to 60 characters, messages of internal topics to 120."""
     details = [] if row["control_type"] is None else [f"{row['control_type'].replace('_', ' ')} marker"]
     if row["transaction"] in ("aborted", "open"):
         details.append(f"{row['transaction']} transaction")
@@ -260,11 +276,31 @@ def record_cells(row: Row) -> tuple[str, ...]:
     return (
         str(row["offset"]),
         time_in_words(row["timestamp"]),
-        _shown(row["key"]),
-        _shown(row["value"]),
+        _key_or_value(row["key"]),
+        _key_or_value(row["value"]),
         headers,
         ", ".join(details),
     )
+
+
+def _key_or_value(content: bytes | Row | None) -> str:
+    return _message_in_words(content) if isinstance(content, dict) else _shown(content)
+
+
+def _message_in_words(message: Row) -> str:
+    """Return a message of an internal topic as text: `OffsetCommitKey group=g topic=t partition=0`."""
+    words = [message["name"]] if "name" in message else []
+    if "data" in message:
+        words += [f"{name}={_in_one_word(value)}" for name, value in message["data"].items()]
+    else:
+        words += [f"{name}={message[name]}" for name in ("type", "version") if name in message]
+        words.append(message.get("error") or f"0x{base64.b64decode(message['base64']).hex()}")
+    text = " ".join(words)
+    return text if len(text) <= _MESSAGE_CHARS else f"{text[: _MESSAGE_CHARS - 1]}…"
+
+
+def _in_one_word(value: Any) -> str:
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
 
 
 def _shown(data: bytes | None) -> str:

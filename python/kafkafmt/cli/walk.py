@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import SourceFile
@@ -11,14 +12,28 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import Progress, damage_row, is_expected_tail
 from kafkafmt.log import Damage, SegmentRecords, find_damage
 from kafkafmt.records.batch import RecordBatch
+from kafkafmt.records.runs import slice_run
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A batch, and whether its CRC is correct."""
+class SoundBatches:
+    """Neighbouring batches whose CRCs are correct. max_decompressed_bytes: the limit for each."""
+
+    run: BatchRun
+    max_decompressed_bytes: int
+
+    def batches(self) -> Iterator[RecordBatch]:
+        return (RecordBatch(self.run, number, self.max_decompressed_bytes) for number in range(len(self.run)))
+
+
+@dataclass(frozen=True)
+class DamagedBatch:
+    """A batch whose CRC is wrong."""
 
     batch: RecordBatch
-    is_valid: bool
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,7 @@ class DamageFound:
             return cls(damage_row(_first_damage(records, error)))
 
 
-def walk(source: SourceFile, progress: Progress) -> Iterator[Batch | DamageFound]:
+def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | DamagedBatch | DamageFound]:
     """Yield all batches in order, also those with a wrong CRC. After damage, continue with the next valid batch.
 
     progress: called before each run and at the end, with the number of bytes passed since its last call.
@@ -48,13 +63,16 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[Batch | DamageFound
                     for run in records.runs(position):
                         progress(position - reported)
                         reported = position
-                        for number, is_valid in enumerate(run.valid().tolist()):
-                            batch = RecordBatch(run, number, records.max_decompressed_bytes)
-                            position = batch.position
-                            yield Batch(batch, is_valid)
-                            if not is_valid:
-                                batch.ensure_valid()
-                            position, expected_offset = position + batch.size_in_bytes, batch.next_offset
+                        valid = run.valid()
+                        stop = len(run) if valid.all() else int(valid.argmin())
+                        if stop:
+                            yield SoundBatches(slice_run(run, 0, stop), records.max_decompressed_bytes)
+                            last = RecordBatch(run, stop - 1, records.max_decompressed_bytes)
+                            position, expected_offset = last.position + last.size_in_bytes, last.next_offset
+                        if stop < len(run):
+                            damaged = RecordBatch(run, stop, records.max_decompressed_bytes)
+                            yield DamagedBatch(damaged)
+                            damaged.ensure_valid()
                     return
                 except KafkaFormatError as error:
                     with source.open(error.position or position) as rest:

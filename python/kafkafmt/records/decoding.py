@@ -110,28 +110,31 @@ def ascending_offsets(located: LocatedRecords, run: BatchRun, number: int) -> ND
     return offsets
 
 
-def locate_in_chunks(run: BatchRun, *, verify: bool, control: bool, limit: int) -> Iterator[LocatedRecords]:
+def locate_in_chunks(
+    run: BatchRun, *, verify: bool, control: bool, limit: int, is_checked: bool = False
+) -> Iterator[LocatedRecords]:
     """Yield the located records of a run, chunk by chunk. The error of a damaged batch is raised after those before it.
 
     verify: check CRCs. control: include the records of control batches. limit: as for `decompressed_chunks`.
+    is_checked: the caller has checked the CRCs of the batches, so that only those of messages in wrappers are checked.
     """
     if not control:
-        run = without_control(run, verify=verify)
-    for first, stop, payloads in decompressed_chunks(run, verify=verify, limit=limit):
-        yield from _located_chunk(run, first, stop, payloads, verify=verify)
+        run = without_control(run, verify=verify and not is_checked)
+    for first, stop, payloads in decompressed_chunks(run, verify=verify and not is_checked, limit=limit):
+        yield from _located_chunk(run, first, stop, payloads, verify=verify, is_checked=is_checked)
 
 
 def _located_chunk(
-    run: BatchRun, first: int, stop: int, payloads: Payloads, *, verify: bool
+    run: BatchRun, first: int, stop: int, payloads: Payloads, *, verify: bool, is_checked: bool
 ) -> Iterator[LocatedRecords]:
     try:
-        if verify:
+        if verify and not is_checked:
             run.ensure_valid(first, stop)
         located = LocatedRecords(run, first, stop, payloads, verify=verify)
     except KafkaFormatError as error:  # the batches before it may have an error, too: locate them again
         end = int(run.index["position"].searchsorted(error.position or 0))
         if first < end:
             before = payloads[: end - first] if payloads else None
-            yield from _located_chunk(run, first, end, before, verify=verify)
+            yield from _located_chunk(run, first, end, before, verify=verify, is_checked=is_checked)
         raise
     yield located

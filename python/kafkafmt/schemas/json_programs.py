@@ -74,7 +74,7 @@ class _Compiler:
         self.structs: list[tuple[int, int, int, bool]] = []
         self.texts = bytearray()
         self._places: dict[str, tuple[int, int]] = {}
-        self._programs: dict[tuple[str, str | None, int], int] = {}
+        self._programs: dict[tuple[int, str | None, int], int] = {}
 
     def type_rows(self, types: Mapping[int, RecordType]) -> np.ndarray[Any, Any]:
         """Return the table of record types, by number."""

@@ -1,8 +1,8 @@
 """Kafka's messages as JSON, without an object for any field.
 
-The description of a message in one version is compiled to a program (`kafkafmt.schemas.json_programs`): a structure is a
-range of steps, and a step is a field. A program has no jumps. A step refers to a structure with a lower number only, so
-the depth of the interpreter's recursion is that of the description. The bytes bound its loops.
+The description of a message in one version is compiled to a program (`kafkafmt.schemas.json_programs`): a structure is
+a range of steps, and a step is a field. A program has no jumps. A step refers to a structure with a lower number only,
+so the depth of the interpreter's recursion is that of the description. The bytes bound its loops.
 
 The JSON is what Kafka's JSON converters write: tagged fields with their default are left out, and so are tagged fields
 that the description lacks; a UUID is base64 of URLs, bytes are base64.
@@ -13,19 +13,21 @@ import numpy as np
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.math cimport isinf, isnan
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport strtod
 from libc.string cimport memcmp, memcpy, memset
 
-from ..wire.bytes cimport get_int64, unlikely
+from ..wire.bytes cimport unlikely
 from ..wire.fields cimport (
-    INT16_LENGTH, INT32_LENGTH, NULL_LENGTH, FieldReader, Span, begin_tagged_field, end_tagged_field, field_bytes_left,
+    INT16_LENGTH, INT32_LENGTH, NULL_LENGTH, FieldReader, Span, begin_tagged_field, end_tagged_field,
     read_count, read_int16_field, read_int32_field, read_int64_field, read_span, read_tag_count, read_unsigned_field,
     refuse_field, skip_tagged_field, take_field,
 )
 from ..wire.status cimport Status
-from .text cimport TEXT_SLACK, UUID_BYTES, JsonText, has_room, put, put_base64, put_integer, put_string, put_text, put_uuid
+from .text cimport (
+    TEXT_SLACK, UUID_BYTES, JsonText, has_room, put, put_base64, put_integer, put_string, put_text, put_uuid,
+)
 
 cdef enum:
     MAX_TAGGED = 16
@@ -147,9 +149,9 @@ cdef class MessagePrograms:
     cdef void write_struct(self, int32_t number, FieldReader* reader, JsonText* out) noexcept nogil:
         cdef const StructSteps* steps = &self.structs[number]
         cdef const FieldStep* step = self.steps + steps.first
-        cdef int32_t i, skipped = SEPARATOR_SIZE
+        cdef int32_t _i, skipped = SEPARATOR_SIZE
         put(out, b"{")
-        for i in range(steps.count):
+        for _i in range(steps.count):
             put_text(out, self.texts + step.name_at + skipped, step.name_size - skipped)
             self.write_field(step, reader, out)
             skipped = 0
@@ -167,13 +169,13 @@ cdef class MessagePrograms:
         cdef const uint8_t* ends[MAX_TAGGED]
         cdef const uint8_t* outer_end
         cdef uint8_t* before
-        cdef int32_t i, k
+        cdef int32_t _i, k
         cdef int64_t tag
         cdef int32_t count = read_tag_count(reader)
         if count == 0:
             return
         memset(starts, 0, sizeof(starts))
-        for i in range(count):
+        for _i in range(count):
             tag = begin_tagged_field(reader, &outer_end)
             for k in range(steps.tagged):
                 if first[k].tag == tag:

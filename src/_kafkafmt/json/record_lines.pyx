@@ -1,7 +1,8 @@
 """Records as JSON lines, without an object for any record.
 
-A line has the fields that `kafkafmt inspect --records --json` prints. Bytes of an ordinary topic are `key`, or `key_base64`
-if they are not UTF-8; so are values and headers. Keys and values of an internal topic are objects (`topic_records.pyx`).
+A line has the fields that `kafkafmt inspect --records --json` prints. A key of an ordinary topic is `key`, or
+`key_base64` if it is not UTF-8. Values and headers follow the same rule. Keys and values of an internal topic are
+objects (`topic_records.pyx`).
 """
 
 import json

@@ -2,7 +2,7 @@
 
     {"type": 1, "name": "OffsetCommitKey", "data": {...}}             a key: an int16 type, then the message
     {"name": "OffsetCommitValue", "version": 3, "data": {...}}        a value: an int16 version, then the message
-    {"type": 3, "name": "PartitionRecord", "version": 2, "data": ...} a framed value: varints of the frame, type, version
+    {"type": 3, "name": "PartitionRecord", "version": 2, "data": ...} a framed value: varints of frame, type and version
     {"type": 99, "base64": "AGM..."}                                  a type or a version that is not known
     {"type": 1, "name": ..., "base64": ..., "error": "..."}           bytes that do not follow the schema
 

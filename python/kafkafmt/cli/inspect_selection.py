@@ -1,0 +1,217 @@
+"""The batches and records that `kafkafmt inspect` shows: from which files, which offsets, and how many."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from _kafkafmt.json.record_lines import RecordLines
+from kafkafmt.cli import rows as row_format
+from kafkafmt.cli.output import damage_in_words, in_words, notify
+from kafkafmt.cli.rows import Row
+from kafkafmt.cli.sources import SourceFile
+from kafkafmt.cli.transaction_marks import TransactionMarks
+from kafkafmt.cli.walk import DamagedBatch, DamageFound, SoundBatches, walk
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.jobs.files import Progress
+from kafkafmt.log.overlaps import LowestOffsets
+from kafkafmt.records.decoding import locate_in_chunks
+from kafkafmt.records.runs import select_batches, slice_run
+from kafkafmt.schemas.json_programs import topic_records
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from _kafkafmt.json.topic_records import TopicRecords
+    from _kafkafmt.records.decode import LocatedRecords
+    from kafkafmt.records.batch import RecordBatch
+
+
+@dataclass
+class Selection:
+    """The rows that the user selected.
+
+    is_raw: records of internal topics are not decoded. offsets: the first one, and the end. limit: the most rows.
+    damage: the number of damaged ranges found so far.
+    """
+
+    sources: Sequence[SourceFile]
+    records: bool
+    is_raw: bool
+    offsets: tuple[int | None, int | None]
+    limit: int | None
+    lowest: LowestOffsets
+    progress: Progress
+    damage: int = 0
+    marks: TransactionMarks = field(default_factory=TransactionMarks)
+
+    def rows(self) -> Iterator[tuple[SourceFile, Iterator[Row]]]:
+        """Yield each file with an iterator of its rows. Exhaust the iterator before the next file."""
+        left = self.limit
+        for source in self._sources():
+            if left == 0:
+                return
+            found = itertools.islice(self._rows_of(source), left)
+            counted = _Counted(found)
+            yield source, iter(counted)
+            left = None if left is None else left - counted.count
+
+    def record_lines(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the records of all files as JSON lines."""
+        left = self.limit
+        for source in self._sources():
+            for lines, count in self._lines_of(source, left):
+                yield lines
+                left = None if left is None else left - count
+            if left == 0:
+                return
+
+    def _sources(self) -> Iterator[SourceFile]:
+        for source in self.sources:
+            if source.may_hold(*self.offsets):
+                yield source
+            else:
+                self.progress(source.size_in_bytes)
+
+    def _rows_of(self, source: SourceFile) -> Iterator[Row]:
+        if self.records and self._topic_records(source) is not None:
+            for lines, _ in self._lines_of(source, None):
+                yield from map(row_format.row_of_line, bytes(lines).splitlines())
+            return
+        origin, offsets = row_format.source_row(source), self._record_offsets(source)
+        for found in self._found_in(source):
+            if isinstance(found, DamagedBatch):
+                if not self.records:
+                    yield row_format.batch_row(origin, found.batch, False)
+                continue
+            for batch in found.batches():
+                if self.records:
+                    try:
+                        yield from self._record_rows(source, origin, batch, offsets)
+                    except KafkaFormatError as error:
+                        self._report(DamageFound.by_error(source, error))
+                elif not self._begins_after_end(batch):
+                    yield row_format.batch_row(origin, batch, True)
+
+    def _record_rows(
+        self, source: SourceFile, origin: Row, batch: RecordBatch, offsets: tuple[int, int | None]
+    ) -> Iterator[Row]:
+        first, end = offsets
+        transaction = self.marks.of(source, batch)
+        for record in batch:
+            if record.offset >= first and (end is None or record.offset < end):
+                yield row_format.record_row(origin, batch, record, transaction)
+
+    def _lines_of(self, source: SourceFile, limit: int | None) -> Iterator[tuple[NDArray[np.uint8], int]]:
+        """Yield JSON lines of the records of a file, at most `limit` in all, and their number."""
+        origin = json.dumps(row_format.source_row(source))
+        writer = RecordLines(origin.removesuffix("}").encode(), self._topic_records(source))
+        first, end = self._record_offsets(source)
+        for found in self._found_in(source):
+            if isinstance(found, DamagedBatch):
+                continue
+            for located in self._located(source, found):
+                number = 0
+                while number < len(located):
+                    lines, count, number = writer.write(
+                        located, number, first_offset=first, end_offset=end, most=limit
+                    )
+                    limit = None if limit is None else limit - count
+                    if count:
+                        yield lines, count
+                    if limit == 0:
+                        return
+
+    def _located(self, source: SourceFile, found: SoundBatches) -> Iterator[LocatedRecords]:
+        """Yield the located records of batches. A batch whose records are damaged is reported, and left out."""
+        run, limit = found.run, found.max_decompressed_bytes
+        while len(run):
+            try:
+                yield from locate_in_chunks(run, verify=True, control=True, limit=limit, is_checked=True)
+                return
+            except KafkaFormatError as error:
+                self._report(DamageFound.by_error(source, error))
+                after = int(run.index["position"].searchsorted(error.position or 0, "right"))
+                run = slice_run(run, after, len(run))
+
+    def _topic_records(self, source: SourceFile) -> TopicRecords | None:
+        if self.is_raw or source.topic_partition is None:
+            return None
+        return topic_records(source.topic_partition.topic)
+
+    def _record_offsets(self, source: SourceFile) -> tuple[int, int | None]:
+        """Return the first offset to show of a file, and the end. Call it before the file is read."""
+        first, end = self.offsets
+        return max(self.lowest.of(source.path), first or 0), end
+
+    def _found_in(self, source: SourceFile) -> Iterator[SoundBatches | DamagedBatch]:
+        """Yield the batches of a file that may contain selected offsets. Damage is reported."""
+        try:
+            yield from self._found_from(source, self.lowest.of(source.path))
+        except FileNotFoundError:
+            notify(f"gone: {source.path}: deleted since it was listed")
+
+    def _found_from(self, source: SourceFile, lowest: int) -> Iterator[SoundBatches | DamagedBatch]:
+        first, end = self.offsets
+        left_out = 0
+        for found in walk(source, self.progress):
+            if isinstance(found, DamageFound):
+                self._report(found)
+            elif isinstance(found, DamagedBatch):
+                if first is None or found.batch.last_offset >= first:
+                    yield found
+            else:
+                last_offsets = found.run.index["last_offset"]
+                left_out += int((last_offsets < lowest).sum())
+                if left_out and last_offsets[-1] >= lowest:
+                    self._report_left_out(source, left_out)
+                    left_out = 0
+                wanted = last_offsets >= max(lowest, first or 0)
+                ends = end is not None and bool((last_offsets >= end - 1).any())
+                if end is not None:  # the next batch begins at the end or after it
+                    wanted[int((last_offsets >= end - 1).argmax()) + 1 if ends else len(wanted) :] = False
+                    wanted &= found.run.index["base_offset"] < end
+                if last_offsets[-1] >= lowest:
+                    self.lowest.add(source.path, int(last_offsets[-1]) + 1)
+                if wanted.any():
+                    yield replace(found, run=found.run if wanted.all() else select_batches(found.run, wanted))
+                if ends:
+                    return
+        if left_out:
+            self._report_left_out(source, left_out)
+
+    def _begins_after_end(self, batch: RecordBatch) -> bool:
+        """Return whether a wrapper, whose header has no base offset, begins after the selected offsets."""
+        try:
+            return self.offsets[1] is not None and batch.base_offset >= self.offsets[1]
+        except KafkaFormatError:
+            return False
+
+    def _report_left_out(self, source: SourceFile, batches: int) -> None:
+        sys.stdout.flush()
+        start, reached = self.lowest.start_of(source.path), self.lowest.reached_before(source.path)
+        why = f"below the log start offset {start}: --from-segment-start shows them"
+        if reached > start:
+            why = f"below offset {reached}: an earlier segment contains these offsets"
+        notify(f"left out: {source.path}: {in_words(batches, 'batch')} {why}")
+
+    def _report(self, found: DamageFound) -> None:
+        self.damage += 1
+        sys.stdout.flush()
+        notify(f"damage: {damage_in_words(found.row)}")
+
+
+class _Counted:
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in self._rows:
+            self.count += 1
+            yield row

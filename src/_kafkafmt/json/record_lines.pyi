@@ -1,0 +1,20 @@
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _kafkafmt.json.topic_records import TopicRecords
+from _kafkafmt.records.decode import LocatedRecords
+
+@final
+class RecordLines:
+    def __init__(self, source: bytes, topic_records: TopicRecords | None = None) -> None: ...
+    def write(
+        self,
+        located: LocatedRecords,
+        first: int = 0,
+        *,
+        first_offset: int | None = None,
+        end_offset: int | None = None,
+        most: int | None = None,
+    ) -> tuple[NDArray[np.uint8], int, int]: ...
