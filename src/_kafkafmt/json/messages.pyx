@@ -171,20 +171,24 @@ cdef class MessagePrograms:
         cdef uint8_t* before
         cdef int32_t _i, k
         cdef int64_t tag
+        cdef bint is_known
         cdef int32_t count = read_tag_count(reader)
         if count == 0:
             return
         memset(starts, 0, sizeof(starts))
         for _i in range(count):
             tag = begin_tagged_field(reader, &outer_end)
+            is_known = False
             for k in range(steps.tagged):
                 if first[k].tag == tag:
+                    is_known = True
                     if starts[k] != NULL:  # it is checked, and left out
                         before = out.pos
                         self.write_tag(&first[k], starts[k], ends[k], reader, out)
                         out.pos = before
                     starts[k] = reader.pos
                     ends[k] = reader.end
+            out.left_out += not is_known
             skip_tagged_field(reader)
             end_tagged_field(reader, outer_end)
             if unlikely(reader.failure.status != Status.OK):
@@ -196,12 +200,16 @@ cdef class MessagePrograms:
     cdef void write_tag(
         self, const FieldStep* step, const uint8_t* at, const uint8_t* end, FieldReader* reader, JsonText* out
     ) noexcept nogil:
-        """Write a tagged field from `at` to `end`, unless its value is the default. The reader stays where it is."""
+        """Write a tagged field from `at` to `end`, unless its value is the default. The reader stays where it is.
+
+        A structure with tagged fields that are left out differs from its default.
+        """
         cdef const uint8_t* outer_pos = reader.pos
         cdef const uint8_t* outer_end = reader.end
         cdef uint8_t* before = out.pos
         cdef uint8_t* value
         cdef int32_t skipped = 0
+        cdef Py_ssize_t left_out = out.left_out
         if unlikely(reader.failure.status != Status.OK or out.is_full):
             return
         if (out.pos - 1)[0] == 0x7B:  # the first field of a structure follows `{`
@@ -214,7 +222,10 @@ cdef class MessagePrograms:
         end_tagged_field(reader, outer_end)
         if reader.failure.status == Status.OK:
             reader.pos = outer_pos
-        if out.pos - value == step.default_size and memcmp(value, self.texts + step.default_at, step.default_size) == 0:
+        if (
+            out.left_out == left_out and out.pos - value == step.default_size
+            and memcmp(value, self.texts + step.default_at, step.default_size) == 0
+        ):
             out.pos = before
 
     cdef void write_field(self, const FieldStep* step, FieldReader* reader, JsonText* out) noexcept nogil:

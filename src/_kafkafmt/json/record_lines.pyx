@@ -160,6 +160,7 @@ cdef class RecordLines:
             out.pos = out.start + done
             out.end = out.start + room
             out.is_full = False
+            out.left_out = 0
             with nogil:
                 outcome = self.write_lines(located, &selection, &progress, &out)
             done = out.pos - out.start

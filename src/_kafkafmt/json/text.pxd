@@ -35,6 +35,7 @@ cdef struct JsonText:
     uint8_t* pos
     uint8_t* end
     bint is_full
+    Py_ssize_t left_out        # tagged fields that a description lacks
 
 
 cdef inline bint has_room(JsonText* out, Py_ssize_t size) noexcept nogil:
