@@ -61,7 +61,7 @@ cdef inline void put_text(JsonText* out, const uint8_t* text, Py_ssize_t size) n
 
 
 cdef inline void put_unsigned(JsonText* out, uint64_t value) noexcept nogil:
-    cdef uint8_t digits[MAX_INTEGER_SIZE]
+    cdef uint8_t digits[2 * MAX_INTEGER_SIZE]  # the second half is copied with them, so that the size is constant
     cdef int at = MAX_INTEGER_SIZE
     cdef uint32_t low
     if unlikely(not has_room(out, MAX_INTEGER_SIZE)):
@@ -77,7 +77,7 @@ cdef inline void put_unsigned(JsonText* out, uint64_t value) noexcept nogil:
     else:
         at -= 1
         digits[at] = <uint8_t>(48 + value)
-    memcpy(out.pos, &digits[at], MAX_INTEGER_SIZE - at)
+    memcpy(out.pos, &digits[at], MAX_INTEGER_SIZE)
     out.pos += MAX_INTEGER_SIZE - at
 
 
@@ -130,6 +130,11 @@ cdef inline bint put_string(JsonText* out, const uint8_t* data, Py_ssize_t size)
         memcpy(out.pos, &word, WORD)
         out.pos += WORD
         data += WORD
+    if 0 < end - data < WORD <= size and is_plain_word(word_at(end - WORD)):  # the last word overlaps the one before
+        word = word_at(end - WORD)
+        memcpy(out.pos + (end - data) - WORD, &word, WORD)
+        out.pos += end - data
+        data = end
     while data < end and is_plain(data[0]):
         out.pos[0] = data[0]
         out.pos += 1
