@@ -401,3 +401,56 @@ def test_parquet_of_records_when_in_transactions_then_has_their_state(tmp_path: 
         "open": 6,
         None: 6,
     }
+
+
+def write_offsets(folder: Path) -> Path:
+    """A partition of `__consumer_offsets` with a commit, a type that is not known, a cut value and a tombstone."""
+    key = b"\0\1\0\1g\0\1t\0\0\0\7"
+    value = b"\0\3" + (5).to_bytes(8, "big") + b"\xff\xff\xff\xff\0\0" + (1000).to_bytes(8, "big")
+    builder = RecordBatchBuilder()
+    for pair in ((key, value), (b"\0\x63", b"\0\0"), (key, value[:-1]), (key, None)):
+        builder.append(5, *pair)
+    folder.mkdir(parents=True)
+    (folder / "00000000000000000000.log").write_bytes(builder.build())
+    return folder
+
+
+def test_json_of_records_when_the_topic_is_internal_then_keys_and_values_are_decoded(tmp_path: Path) -> None:
+    folder = write_offsets(tmp_path / "__consumer_offsets-7")
+    commit, unknown, cut, tombstone = json_lines(run("inspect", folder, "--records", "--json").stdout)
+    key = {"type": 1, "name": "OffsetCommitKey", "data": {"group": "g", "topic": "t", "partition": 7}}
+    data = {"offset": 5, "leaderEpoch": -1, "metadata": "", "commitTimestamp": 1000}
+    assert (commit["key"], commit["value"]) == (
+        key,
+        {"name": "OffsetCommitValue", "version": 3, "data": data},
+    )
+    assert (unknown["key"], unknown["value"]) == (
+        {"type": 99, "base64": "AGM="},
+        {"version": 0, "base64": "AAA="},
+    )
+    assert cut["key"] == key
+    assert cut["value"]["error"] == "field ends early: expected 8 bytes, found 7 left, at byte 16"
+    assert (tombstone["key"], tombstone["value"]) == (key, None)
+    assert [row["offset"] for row in (commit, unknown, cut, tombstone)] == [0, 1, 2, 3]
+
+
+def test_table_of_records_when_the_topic_is_internal_then_messages_are_words(tmp_path: Path) -> None:
+    folder = write_offsets(tmp_path / "__consumer_offsets-7")
+    lines = run("inspect", folder, "--records").stdout.splitlines()
+    assert (
+        "OffsetCommitKey group=g topic=t partition=7  OffsetCommitValue offset=5 leaderEpoch=-1" in lines[2]
+    )
+    assert "type=99 0x0063" in lines[3]
+    assert "OffsetCommitValue version=3 field ends early" in lines[4]
+    assert len(lines) == 6
+
+
+def test_records_of_an_internal_topic_when_raw_or_limited_then_bytes_or_the_first_ones(
+    tmp_path: Path,
+) -> None:
+    folder = write_offsets(tmp_path / "__consumer_offsets-7")
+    first = json_lines(run("inspect", folder, "--records", "--json", "--raw", "--limit", "1").stdout)
+    assert [row["key"] for row in first] == ["\0\1\0\1g\0\1t\0\0\0\7"]
+    rows = json_lines(run("inspect", folder, "--records", "--json", "--offsets", "1:", "--limit", "2").stdout)
+    assert [row["offset"] for row in rows] == [1, 2]
+    assert run("inspect", folder, "--raw").exit_code == 2
