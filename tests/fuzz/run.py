@@ -26,6 +26,7 @@ TARGETS = (
     "coordinators",
     "broker_file",
     "metadata",
+    "record_lines",
 )
 # Of these the bytes are no record sets.
 PLAIN_TARGETS = (
@@ -36,6 +37,7 @@ PLAIN_TARGETS = (
     "schemas",
     "coordinators",
     "broker_file",
+    "record_lines",
 )
 
 with atheris.instrument_imports(include=["kafkafmt"]):

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import lzma
+import random
 import struct
 import sys
 from itertools import pairwise
@@ -22,6 +23,7 @@ from fuzz import broker_file
 from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.coordinators import NULL, input_of
 from fuzz.log import SIZES
+from fuzz.record_lines import NULL_KEY
 from fuzz.response import CASES
 from fuzz.schemas import CASES as MESSAGES
 from internal_topics.metadata_logs import FOLDER as METADATA
@@ -39,6 +41,7 @@ from kernels.wire_messages import fetch_sample, produce_sample, produced_by_kern
 from log.coordinators import FOLDER as COORDINATORS
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
+from schemas.record_objects import TOPICS, record_pairs
 from schemas.vectors import vectors
 from server import messages
 
@@ -111,6 +114,15 @@ def inputs(target: str) -> list[bytes]:
         (snapshot,) = METADATA.glob("*.checkpoint")
         log = METADATA / f"{0:020}.log"
         return [bytes([1]) + snapshot.read_bytes(), bytes([0]) + log.read_bytes()]
+    if target == "record_lines":
+        return [
+            bytes([number | (NULL_KEY if key is None else 0)])
+            + struct.pack(">H", len(key or b""))
+            + (key or b"")
+            + (value or b"")
+            for number, topic in enumerate(TOPICS)
+            for key, value in record_pairs(topic, random.Random(topic))
+        ]
     if target == "client_request":
         return [
             bytes([number]) + bytes(range(length))

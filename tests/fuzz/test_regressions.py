@@ -25,6 +25,7 @@ TARGETS = (
     "coordinators",
     "broker_file",
     "metadata",
+    "record_lines",
 )
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))

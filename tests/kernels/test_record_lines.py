@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
-from functools import cache
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,80 +12,22 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 from _kafkafmt.json.record_lines import RecordLines
-from kafkafmt.cli import rows as row_format
 from kafkafmt.records.decoding import locate
 from kafkafmt.records.runs import whole_batches
-from kafkafmt.schemas import Message
-from kafkafmt.schemas.json_programs import topic_records
 from records.samples import EVERY_KIND
-from schemas.record_objects import COORDINATORS, TOPICS, record_objects
+from schemas.record_objects import (
+    COORDINATORS,
+    TIME,
+    TOPICS,
+    Pair,
+    assert_objects,
+    batch_of,
+    expected_lines,
+    lines_of,
+    record_pairs,
+    varint,
+)
 from schemas.vectors import vectors
-
-SOURCE = {"path": "log", "topic": "t", "partition": 0}
-TIME = 1_700_000_000_000
-Pair = tuple[bytes | None, bytes | None]
-
-
-def lines_of(data: bytes, topic: str | None = None, **selection: int) -> list[bytes]:
-    writer = RecordLines(json.dumps(SOURCE)[:-1].encode(), None if topic is None else topic_records(topic))
-    located = locate(whole_batches(data), verify=True, limit=1 << 24)
-    found, number = [], 0
-    while number < len(located):
-        lines, count, number = writer.write(located, number, **selection)
-        assert lines.tobytes().count(b"\n") == count
-        found += lines.tobytes().splitlines(keepends=True)
-    return found
-
-
-def expected_lines(data: bytes) -> list[bytes]:
-    rows = [
-        row_format.record_row(SOURCE, batch, record)
-        for batch in kf.MemoryRecords(data).batches()
-        for record in batch
-    ]
-    return [json.dumps(row_format.to_json(row)).encode() + b"\n" for row in rows]
-
-
-def batch_of(pairs: list[Pair], *, is_control: bool = False) -> bytes:
-    options: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0} if is_control else {}
-    builder = kf.RecordBatchBuilder(is_control=is_control, is_transactional=is_control, **options)
-    for key, value in pairs:
-        builder.append(TIME, key, value)
-    return builder.build()
-
-
-def assert_objects(topic: str, pairs: list[Pair], *, is_control: bool = False) -> None:
-    found = [json.loads(line) for line in lines_of(batch_of(pairs, is_control=is_control), topic)]
-    assert len(found) == len(pairs)
-    for row, (key, value) in zip(found, pairs, strict=True):
-        for part in (row["key"], row["value"]):
-            if part is not None and "error" in part:
-                assert ", at byte " in part["error"]
-                part["error"] = True
-        assert (row["key"], row["value"]) == record_objects(topic, key, value, is_control=is_control)
-
-
-def varint(number: int) -> bytes:
-    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + varint(number >> 7)
-
-
-@cache
-def bytes_of(message: type[Message], version: int) -> list[bytes]:
-    """What Kafka wrote as messages of a class and version."""
-    return [one.data for one in vectors() if (one.message, one.version) == (message, version)]
-
-
-def record_pairs(topic: str, random: Random) -> Iterator[Pair]:
-    """A record of every type and version of a topic."""
-    for kind in TOPICS[topic].values():
-        for layout in filter(None, (kind.value, kind.early_value)):
-            for version in range(layout.SCHEMA.versions.first, layout.SCHEMA.versions.last + 1):
-                body = random.choice(bytes_of(layout, version))
-                if kind.key is None:
-                    yield None, varint(1) + varint(kind.api_key) + varint(version) + body
-                else:
-                    key = random.choice(bytes_of(kind.key, 0))
-                    yield struct.pack(">h", kind.api_key) + key, struct.pack(">h", version) + body
 
 
 def damaged(data: bytes | None, random: Random) -> bytes | None:

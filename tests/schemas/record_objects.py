@@ -1,11 +1,21 @@
-"""The JSON objects of keys and values of internal topics, made one at a time from the decoded messages."""
+"""JSON lines of records, and the objects of keys and values in them, made one at a time from decoded messages."""
 
 from __future__ import annotations
 
 import base64
+import json
+import struct
+from collections.abc import Iterator
+from functools import cache
+from random import Random
 from typing import Any
 
+import kafkafmt as kf
+from _kafkafmt.json.record_lines import RecordLines
+from kafkafmt.cli import rows as row_format
 from kafkafmt.errors import InvalidRecordError
+from kafkafmt.records.decoding import locate
+from kafkafmt.records.runs import whole_batches
 from kafkafmt.schemas import (
     CONTROL_RECORDS,
     GROUP_RECORDS,
@@ -17,6 +27,8 @@ from kafkafmt.schemas import (
     RecordType,
 )
 from kafkafmt.schemas.cursor import Cursor, InvalidBytes, read_unsigned_varint
+from kafkafmt.schemas.json_programs import topic_records
+from schemas.vectors import vectors
 
 COORDINATORS = {
     "__consumer_offsets": GROUP_RECORDS,
@@ -25,8 +37,73 @@ COORDINATORS = {
 }
 FRAMED = {"__cluster_metadata": METADATA_RECORDS, "__remote_log_metadata": REMOTE_LOG_RECORDS}
 TOPICS = {**COORDINATORS, **FRAMED}
+SOURCE = {"path": "log", "topic": "t", "partition": 0}
+TIME = 1_700_000_000_000
 Bytes = bytes | None
+Pair = tuple[Bytes, Bytes]
 Object = dict[str, Any] | None
+
+
+def lines_of(data: bytes, topic: str | None = None, **selection: int) -> list[bytes]:
+    writer = RecordLines(json.dumps(SOURCE)[:-1].encode(), None if topic is None else topic_records(topic))
+    located = locate(whole_batches(data), verify=True, limit=1 << 24)
+    found, number = [], 0
+    while number < len(located):
+        lines, count, number = writer.write(located, number, **selection)
+        assert lines.tobytes().count(b"\n") == count
+        found += lines.tobytes().splitlines(keepends=True)
+    return found
+
+
+def expected_lines(data: bytes) -> list[bytes]:
+    rows = [
+        row_format.record_row(SOURCE, batch, record)
+        for batch in kf.MemoryRecords(data).batches()
+        for record in batch
+    ]
+    return [json.dumps(row_format.to_json(row)).encode() + b"\n" for row in rows]
+
+
+def batch_of(pairs: list[Pair], *, is_control: bool = False) -> bytes:
+    options: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0} if is_control else {}
+    builder = kf.RecordBatchBuilder(is_control=is_control, is_transactional=is_control, **options)
+    for key, value in pairs:
+        builder.append(TIME, key, value)
+    return builder.build()
+
+
+def assert_objects(topic: str, pairs: list[Pair], *, is_control: bool = False) -> None:
+    found = [json.loads(line) for line in lines_of(batch_of(pairs, is_control=is_control), topic)]
+    assert len(found) == len(pairs)
+    for row, (key, value) in zip(found, pairs, strict=True):
+        for part in (row["key"], row["value"]):
+            if part is not None and "error" in part:
+                assert ", at byte " in part["error"]
+                part["error"] = True
+        assert (row["key"], row["value"]) == record_objects(topic, key, value, is_control=is_control)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + varint(number >> 7)
+
+
+@cache
+def bytes_of(message: type[Message], version: int) -> list[bytes]:
+    """What Kafka wrote as messages of a class and version."""
+    return [one.data for one in vectors() if (one.message, one.version) == (message, version)]
+
+
+def record_pairs(topic: str, random: Random) -> Iterator[Pair]:
+    """A record of every type and version of a topic."""
+    for kind in TOPICS[topic].values():
+        for layout in filter(None, (kind.value, kind.early_value)):
+            for version in range(layout.SCHEMA.versions.first, layout.SCHEMA.versions.last + 1):
+                body = random.choice(bytes_of(layout, version))
+                if kind.key is None:
+                    yield None, varint(1) + varint(kind.api_key) + varint(version) + body
+                else:
+                    key = random.choice(bytes_of(kind.key, 0))
+                    yield struct.pack(">h", kind.api_key) + key, struct.pack(">h", version) + body
 
 
 def record_objects(
