@@ -6,12 +6,13 @@ import json
 import struct
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kafkafmt as kf
-from _kafkafmt.json.record_lines import RecordLines
+from _kafkafmt.json.record_lines import RecordLines, TransactionState
 from kafkafmt.records.decoding import locate
 from kafkafmt.records.runs import whole_batches
 from records.samples import EVERY_KIND
@@ -148,3 +149,20 @@ def test_objects_when_a_tag_is_repeated_then_the_last_one_counts():
     for tags in ([], [epoch], [epoch, other]):
         body = struct.pack(">iq", 1, 2) + varint(len(tags)) + b"".join(tags)
         assert_objects("__cluster_metadata", [(None, start + body)])
+
+
+def test_lines_when_states_of_transactions_are_given_then_each_line_ends_with_that_of_its_batch():
+    batches = [kf.RecordBatchBuilder(base_offset=number) for number in range(4)]
+    for builder in batches:
+        builder.append(TIME, b"k", None)
+    run = whole_batches(b"".join(builder.build() for builder in batches))
+    states = np.array(
+        [TransactionState[name] for name in ("OPEN", "ABORTED", "COMMITTED", "NO_TRANSACTION")], np.uint8
+    )
+    writer = RecordLines(b'{"path": "log"')
+    lines, _, _ = writer.write(locate(run, 1, verify=True, limit=1 << 20), transactions=states)
+    rows = [json.loads(line) for line in lines.tobytes().splitlines()]
+    assert [row["transaction"] for row in rows] == ["aborted", "committed", None]
+    assert list(rows[0])[-1] == "transaction"
+    with pytest.raises(ValueError, match="expected 4 states, found 3"):
+        writer.write(locate(run, verify=True, limit=1 << 20), transactions=states[1:])

@@ -1,3 +1,4 @@
+from enum import IntEnum
 from typing import final
 
 import numpy as np
@@ -5,6 +6,12 @@ from numpy.typing import NDArray
 
 from _kafkafmt.json.topic_records import TopicRecords
 from _kafkafmt.records.decode import LocatedRecords
+
+class TransactionState(IntEnum):
+    NO_TRANSACTION = 0
+    COMMITTED = 1
+    ABORTED = 2
+    OPEN = 3
 
 @final
 class RecordLines:
@@ -17,4 +24,5 @@ class RecordLines:
         first_offset: int | None = None,
         end_offset: int | None = None,
         most: int | None = None,
+        transactions: NDArray[np.uint8] | None = None,
     ) -> tuple[NDArray[np.uint8], int, int]: ...

@@ -33,7 +33,14 @@ cdef enum Outcome:
     NO_ROOM
     MALFORMED
 
+cpdef enum TransactionState:
+    NO_TRANSACTION = 0
+    COMMITTED = 1
+    ABORTED = 2
+    OPEN = 3
+
 cdef struct Selection:
+    const uint8_t* transactions  # of each located batch a TransactionState; NULL: lines have no such field
     int64_t first_offset
     int64_t end_offset
     Py_ssize_t most              # lines
@@ -107,6 +114,17 @@ for _type in sorted(set(ControlRecordType) - {ControlRecordType.UNKNOWN}):
     control_type_count += 1
 
 
+cdef void put_transaction(JsonText* out, uint8_t state) noexcept nogil:
+    if state == COMMITTED:
+        put(out, b', "transaction": "committed"')
+    elif state == ABORTED:
+        put(out, b', "transaction": "aborted"')
+    elif state == OPEN:
+        put(out, b', "transaction": "open"')
+    else:
+        put(out, b', "transaction": null')
+
+
 @cython.final
 @cython.no_gc
 cdef class RecordLines:
@@ -136,15 +154,17 @@ cdef class RecordLines:
 
     def write(
         self, LocatedRecords located not None, Py_ssize_t first=0, *, first_offset=None, end_offset=None, most=None,
+        const uint8_t[::1] transactions=None,
     ):
         """Write lines for located records from number `first` on, as many as one buffer has room for.
 
         first_offset, end_offset: write only records with these offsets, the end not included. most: the most lines.
+        transactions: a `TransactionState` for each batch of the run, which lines then have as their last field.
         Returns the lines as an array of uint8, their number, and the number of the record to continue with: that of
         all records after the last one. An object of another thread must not use this one meanwhile.
         """
         cdef Selection selection = Selection(
-            INT64_MIN if first_offset is None else first_offset, INT64_MAX if end_offset is None else end_offset,
+            NULL, INT64_MIN if first_offset is None else first_offset, INT64_MAX if end_offset is None else end_offset,
             located.count if most is None else most,
         )
         cdef Progress progress
@@ -152,6 +172,13 @@ cdef class RecordLines:
         cdef Py_ssize_t room = LINES_BYTES, done = 0
         cdef int outcome = NO_ROOM
         located.check_range(first, located.count)
+        if transactions is not None:
+            if transactions.shape[0] != len(located.ranges.run):
+                raise ValueError(
+                    f"transactions: expected {len(located.ranges.run)} states, found {transactions.shape[0]}"
+                )
+            if located.count:
+                selection.transactions = &transactions[located.ranges.first]
         progress.next = first
         progress.lines = 0
         while True:
@@ -195,6 +222,9 @@ cdef class RecordLines:
             if selection.first_offset <= row.offset < selection.end_offset:
                 before = out.pos
                 is_whole = self.write_line(located.batch(row), row, progress, out)
+                if selection.transactions != NULL:
+                    put_transaction(out, selection.transactions[row.batch])
+                put(out, b"}\n")
                 if unlikely(not is_whole or out.is_full):
                     out.pos = before
                     return NO_ROOM if out.is_full else MALFORMED
@@ -235,11 +265,10 @@ cdef class RecordLines:
         put(out, b', "size_in_bytes": ')
         put_integer(out, row.size)
         if likely(not batch.is_control):
-            put(out, b', "is_control": false, "control_type": null}\n')
+            put(out, b', "is_control": false, "control_type": null')
         else:
             put(out, b', "is_control": true, "control_type": ')
             put_control_type(out, row)
-            put(out, b"}\n")
         return True
 
     cdef bint write_messages(
