@@ -1,6 +1,6 @@
 """Programs of the kernel that writes records of internal topics as JSON, compiled from the messages' descriptions.
 
-A program is a structure in one version: a row of steps for each of its fields. `_kafkafmt.json.messages` runs it.
+A program is a structure in one version: a row of steps for each of its fields. `_kafkafmt.json.message_programs` runs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 
 import numpy as np
 
-from _kafkafmt.json.messages import STEP_DTYPE, STRUCT_DTYPE, FieldKind, MessagePrograms
+from _kafkafmt.json.message_programs import STEP_DTYPE, STRUCT_DTYPE, FieldKind, MessagePrograms
 from _kafkafmt.json.topic_records import TYPE_DTYPE, TopicRecords
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.schemas.registry import (

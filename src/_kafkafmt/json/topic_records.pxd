@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint8_t
 from ..wire.fields cimport FieldReader
 from ..wire.rows cimport RecordRow
 from ..wire.status cimport Failure
-from .messages cimport MessagePrograms
+from .message_programs cimport MessagePrograms
 from .text cimport JsonText
 
 cdef enum:

@@ -3,7 +3,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from _kafkafmt.json.messages import MessagePrograms
+from _kafkafmt.json.message_programs import MessagePrograms
 
 TYPE_DTYPE: np.dtype[np.void]
 

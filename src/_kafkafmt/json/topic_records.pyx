@@ -19,7 +19,7 @@ from ..wire.bytes cimport likely, unlikely
 from ..wire.fields cimport FieldReader, end_of_frame, read_int16_field, read_unsigned_field, reader_of, refuse_field
 from ..wire.rows cimport RecordRow
 from ..wire.status cimport Failure, Status
-from .messages cimport MessagePrograms
+from .message_programs cimport MessagePrograms
 from .text cimport TEXT_SLACK, JsonText, put, put_base64, put_integer, put_text
 
 cdef enum:
