@@ -1,6 +1,6 @@
 """Programs of the kernel that writes records of internal topics as JSON, compiled from the messages' descriptions.
 
-A program is a structure in one version: a row of steps for each of its fields. `_kafkafmt.json.message_programs` runs it.
+A program is a structure in one version: a row of steps for each of its fields. The kernel `message_programs` runs it.
 """
 
 from __future__ import annotations
