@@ -14,7 +14,6 @@ from _kafkafmt.records.decode import LocatedRecords
 from _kafkafmt.records.key_table import KeySet
 from _kafkafmt.records.last_records import LastRecords
 from kafkafmt.records.decoding import locate
-from kafkafmt.records.keys import last_by_key
 from kafkafmt.records.runs import whole_batches
 
 TIME = 1_700_000_000_000
@@ -108,27 +107,3 @@ def test_last_records_when_iterated_while_records_are_added_then_no_row_is_mixed
             assert "another one that adds records" in str(error)  # noqa: PT017
     thread.join()
     assert len(last) == 5000
-
-
-def test_last_by_key_when_there_are_control_batches_and_codecs_then_of_data_records_only():
-    builder = kf.RecordBatchBuilder(codec="lz4")
-    builder.append(TIME, b"key", b"first")
-    marker = kf.RecordBatchBuilder(
-        base_offset=1, producer_id=5, producer_epoch=0, is_transactional=True, is_control=True
-    )
-    marker.append_end_transaction_marker(TIME, commit=True)
-    tombstone = kf.RecordBatchBuilder(base_offset=2)
-    tombstone.append(TIME, b"key", None)
-    runs = kf.MemoryRecords(builder.build() + marker.build() + tombstone.build()).runs()
-    assert list(last_by_key(runs)) == [(b"key", None, 2, TIME)]
-
-
-def test_last_by_key_when_a_batch_is_damaged_then_error_with_its_position():
-    first, second = kf.RecordBatchBuilder(), kf.RecordBatchBuilder(base_offset=1)
-    first.append(TIME, b"key", b"value")
-    second.append(TIME, b"key", b"value")
-    data = bytearray(first.build() + second.build())
-    data[-2] ^= 1
-    with pytest.raises(kf.CorruptRecordError) as caught:
-        last_by_key(kf.MemoryRecords(data).runs())
-    assert caught.value.position == len(first.build())
