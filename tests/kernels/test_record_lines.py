@@ -70,6 +70,16 @@ def test_lines_when_every_code_point_of_unicode_then_are_those_of_json_dumps():
     assert lines_of(data) == expected_lines(data)
 
 
+def test_lines_when_integers_have_any_number_of_digits_then_are_those_of_json_dumps():
+    near = [power + step for power in (10**digits for digits in range(19)) for step in (-1, 0, 1)]
+    data = b""
+    for offset, timestamp in enumerate((*near, 2**63 - 1)):
+        builder = kf.RecordBatchBuilder(base_offset=offset)
+        builder.append(timestamp, None, None)
+        data += builder.build()
+    assert lines_of(data) == expected_lines(data)
+
+
 def test_lines_when_one_is_larger_than_the_buffer_then_is_whole():
     data = batch_of([(b"k", b"\x01" * 300_000), (b"k", b"\xff" * 300_000), (b"k", b"plain" * 300_000)])
     assert lines_of(data) == expected_lines(data)

@@ -14,11 +14,18 @@ cdef extern from *:
         "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748"
         "4950515253545556575859606162636465666768697071727374757677787980818283848586878889909192939495969798"
         "99";
+    static const uint64_t KF_POWERS_OF_TEN[] = {
+        0, 10ULL, 100ULL, 1000ULL, 10000ULL, 100000ULL, 1000000ULL, 10000000ULL, 100000000ULL, 1000000000ULL,
+        10000000000ULL, 100000000000ULL, 1000000000000ULL, 10000000000000ULL, 100000000000000ULL,
+        1000000000000000ULL, 10000000000000000ULL, 100000000000000000ULL, 1000000000000000000ULL,
+        10000000000000000000ULL};
     static const char KF_BASE64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     static const char KF_BASE64_OF_URLS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     static const char KF_HEX[] = "0123456789abcdef";
     """
     const char* DIGIT_PAIRS "KF_DIGIT_PAIRS"
+    const uint64_t* POWERS_OF_TEN "KF_POWERS_OF_TEN"  # 0 instead of 1: every number has a digit
+    int __builtin_clzll(unsigned long long) noexcept nogil
     const char* BASE64 "KF_BASE64"
     const char* BASE64_OF_URLS "KF_BASE64_OF_URLS"
     const char* HEX "KF_HEX"
@@ -60,25 +67,35 @@ cdef inline void put_text(JsonText* out, const uint8_t* text, Py_ssize_t size) n
         out.pos += size
 
 
+cdef inline int digits_of(uint64_t value) noexcept nogil:
+    """Return how many decimal digits a number has. 1233/4096 is close enough to log10(2) for 64 bits."""
+    cdef int least = ((64 - __builtin_clzll(value | 1)) * 1233) >> 12
+    return least + (value >= POWERS_OF_TEN[least])
+
+
 cdef inline void put_unsigned(JsonText* out, uint64_t value) noexcept nogil:
-    cdef uint8_t digits[2 * MAX_INTEGER_SIZE]  # the second half is copied with them, so that the size is constant
-    cdef int at = MAX_INTEGER_SIZE
+    """Write digits in place, from the last one on: a copy of pairs that were just written would wait for them."""
+    cdef uint8_t* at
     cdef uint32_t low
     if unlikely(not has_room(out, MAX_INTEGER_SIZE)):
         return
-    while value >= 100:
-        low = <uint32_t>(value % 100)
-        value //= 100
+    out.pos += digits_of(value)
+    at = out.pos
+    while value >= 10000:  # of four digits the pairs do not depend on each other
+        low = <uint32_t>(value % 10000)
+        value //= 10000
+        at -= 4
+        memcpy(at, DIGIT_PAIRS + 2 * (low // 100), 2)
+        memcpy(at + 2, DIGIT_PAIRS + 2 * (low % 100), 2)
+    low = <uint32_t>value
+    if low >= 100:
         at -= 2
-        memcpy(&digits[at], DIGIT_PAIRS + 2 * low, 2)
-    if value >= 10:
-        at -= 2
-        memcpy(&digits[at], DIGIT_PAIRS + 2 * value, 2)
+        memcpy(at, DIGIT_PAIRS + 2 * (low % 100), 2)
+        low //= 100
+    if low >= 10:
+        memcpy(at - 2, DIGIT_PAIRS + 2 * low, 2)
     else:
-        at -= 1
-        digits[at] = <uint8_t>(48 + value)
-    memcpy(out.pos, &digits[at], MAX_INTEGER_SIZE)
-    out.pos += MAX_INTEGER_SIZE - at
+        (at - 1)[0] = <uint8_t>(48 + low)
 
 
 cdef inline void put_integer(JsonText* out, int64_t value) noexcept nogil:
