@@ -141,7 +141,7 @@ cdef class LastRecords:
         number = self.table.find_or_add(record.key, record.key_size)
         row = &self.rows[number]
         if number == known:
-            row.value_room = 0
+            row.value_at = row.value_room = 0
         row.offset = record.offset
         row.timestamp = record.timestamp
         row.value_size = record.value_size
