@@ -57,7 +57,7 @@ def lines_of(data: bytes, topic: str | None = None, **selection: int) -> list[by
 
 def expected_lines(data: bytes) -> list[bytes]:
     rows = [
-        row_format.record_row(SOURCE, batch, record)
+        row_format.record_row(SOURCE, batch, record, None)
         for batch in kf.MemoryRecords(data).batches()
         for record in batch
     ]

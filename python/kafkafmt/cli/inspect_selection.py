@@ -115,11 +115,16 @@ class Selection:
         for found in self._found_in(source):
             if isinstance(found, DamagedBatch):
                 continue
-            for located in self._located(source, found):
+            for located, states in self._located(source, found):
                 number = 0
                 while number < len(located):
                     lines, count, number = writer.write(
-                        located, number, first_offset=first, end_offset=end, most=limit
+                        located,
+                        number,
+                        first_offset=first,
+                        end_offset=end,
+                        most=limit,
+                        transactions=states,
                     )
                     limit = None if limit is None else limit - count
                     if count:
@@ -127,12 +132,19 @@ class Selection:
                     if limit == 0:
                         return
 
-    def _located(self, source: SourceFile, found: SoundBatches) -> Iterator[LocatedRecords]:
-        """Yield the located records of batches. A batch whose records are damaged is reported, and left out."""
+    def _located(
+        self, source: SourceFile, found: SoundBatches
+    ) -> Iterator[tuple[LocatedRecords, NDArray[np.uint8] | None]]:
+        """Yield the located records of batches, and the states of the run's transactions; None if it has none.
+
+        A batch whose records are damaged is reported, and left out.
+        """
         run, limit = found.run, found.max_decompressed_bytes
         while len(run):
             try:
-                yield from locate_in_chunks(run, verify=True, control=True, limit=limit, is_checked=True)
+                states = self.marks.of_run(source, run)
+                for located in locate_in_chunks(run, verify=True, control=True, limit=limit, is_checked=True):
+                    yield located, states
                 return
             except KafkaFormatError as error:
                 self._report(DamageFound.by_error(source, error))

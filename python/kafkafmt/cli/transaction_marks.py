@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from _kafkafmt.json.record_lines import TransactionState as StateNumber
 from kafkafmt.cli.output import notify
 from kafkafmt.cli.sources import SourceFile
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -9,6 +14,18 @@ from kafkafmt.log import PartitionLog
 from kafkafmt.log.isolation import TransactionState, TransactionStates
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.storage import StoragePath
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from _kafkafmt.batches.scan import BatchRun
+
+_NUMBERS: dict[TransactionState | None, int] = {
+    None: StateNumber.NO_TRANSACTION,
+    "committed": StateNumber.COMMITTED,
+    "aborted": StateNumber.ABORTED,
+    "open": StateNumber.OPEN,
+}
 
 
 class TransactionMarks:
@@ -28,10 +45,25 @@ class TransactionMarks:
         """
         if not batch.is_transactional or batch.is_control:
             return None
+        return self._state(source, batch.producer_id, batch.base_offset)
+
+    def of_run(self, source: SourceFile, run: BatchRun) -> NDArray[np.uint8] | None:
+        """Return the number of the state for each batch of a run, as `of` does; None if none is transactional."""
+        rows = run.index
+        numbers = (rows["is_transactional"] & ~rows["is_control"]).nonzero()[0].tolist()
+        if not numbers:
+            return None
+        states = np.full(len(run), StateNumber.NO_TRANSACTION, np.uint8)
+        for number in numbers:
+            producer_id, base_offset = int(rows["producer_id"][number]), int(rows["base_offset"][number])
+            states[number] = _NUMBERS[self._state(source, producer_id, base_offset)]
+        return states
+
+    def _state(self, source: SourceFile, producer_id: int, base_offset: int) -> TransactionState | None:
         folder = source.path.parent
         if folder != self._folder:
             self._folder, self._states = folder, self._read(source, folder)
-        return None if self._states is None else self._states.of(batch.producer_id, batch.base_offset)
+        return None if self._states is None else self._states.of(producer_id, base_offset)
 
     def _read(self, source: SourceFile, folder: StoragePath) -> TransactionStates | None:
         if source.topic_partition is None:

@@ -40,7 +40,7 @@ cpdef enum TransactionState:
     OPEN = 3
 
 cdef struct Selection:
-    const uint8_t* transactions  # of each located batch a TransactionState; NULL: lines have no such field
+    const uint8_t* transactions  # of each located batch a TransactionState; NULL: not known
     int64_t first_offset
     int64_t end_offset
     Py_ssize_t most              # lines
@@ -115,14 +115,15 @@ for _type in sorted(set(ControlRecordType) - {ControlRecordType.UNKNOWN}):
 
 
 cdef void put_transaction(JsonText* out, uint8_t state) noexcept nogil:
+    """Write the last field, and end the line."""
     if state == COMMITTED:
-        put(out, b', "transaction": "committed"')
+        put(out, b', "transaction": "committed"}\n')
     elif state == ABORTED:
-        put(out, b', "transaction": "aborted"')
+        put(out, b', "transaction": "aborted"}\n')
     elif state == OPEN:
-        put(out, b', "transaction": "open"')
+        put(out, b', "transaction": "open"}\n')
     else:
-        put(out, b', "transaction": null')
+        put(out, b', "transaction": null}\n')
 
 
 @cython.final
@@ -159,7 +160,7 @@ cdef class RecordLines:
         """Write lines for located records from number `first` on, as many as one buffer has room for.
 
         first_offset, end_offset: write only records with these offsets, the end not included. most: the most lines.
-        transactions: a `TransactionState` for each batch of the run, which lines then have as their last field.
+        transactions: a `TransactionState` for each batch of the run; None if no batch is transactional.
         Returns the lines as an array of uint8, their number, and the number of the record to continue with: that of
         all records after the last one. An object of another thread must not use this one meanwhile.
         """
@@ -222,9 +223,9 @@ cdef class RecordLines:
             if selection.first_offset <= row.offset < selection.end_offset:
                 before = out.pos
                 is_whole = self.write_line(located.batch(row), row, progress, out)
-                if selection.transactions != NULL:
-                    put_transaction(out, selection.transactions[row.batch])
-                put(out, b"}\n")
+                put_transaction(
+                    out, NO_TRANSACTION if selection.transactions == NULL else selection.transactions[row.batch]
+                )
                 if unlikely(not is_whole or out.is_full):
                     out.pos = before
                     return NO_ROOM if out.is_full else MALFORMED
