@@ -48,6 +48,7 @@ KINDS = {"killed": KILL, "EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 _FEW = 5
 _NEEDLESS = re.compile(
     r"\.lock|\.kafkafmt-lock|\.kafkafmt-stream-query|topics\.ini|\d{20}\.(log|index|timeindex|txnindex|snapshot|converted)"
+    r"|\.kafkafmt-repaired-1|old|removed|leader-epoch-checkpoint|\.kafka_cleanshutdown|recovery-point-offset-checkpoint"
     r"|out\.parquet|orders-\d|partition\.metadata|kafkafmt-mirror-position|orders-\d\.[0-9a-f]{32}-stray"
 )
 Rows = dict[str, list[tuple[int, bytes | None, bytes | None]]]
@@ -229,7 +230,41 @@ def _sunk(source: Path, work: Path) -> None:
         )
 
 
+def _damaged(source: Path) -> Path:
+    """The source with damage that loses no record: foreign bytes between batches, wrong and missing indexes."""
+    path = source.with_name("damaged")
+    if not path.exists():
+        shutil.copytree(source, path)
+        for folder in path.glob("orders-*"):
+            first, *_, last = sorted(folder.glob("*.log"))
+            first.write_bytes(first.read_bytes() + b"foreign" * 20)
+            last.with_suffix(".index").write_bytes(b"wrong")
+            last.with_suffix(".timeindex").unlink()
+    return path
+
+
+def _repaired(source: Path, work: Path) -> None:
+    assert rows_under(work / "merged") == rows_under(source)
+
+
+def _repaired_in_place(source: Path, work: Path) -> None:
+    assert rows_under(work) == rows_under(source)
+    backups = {path.name for path in work.glob("orders-*/.kafkafmt-repaired-*/old/*.log")}
+    first = sorted(_damaged(source).glob("orders-0/*.log"))[0]
+    assert first.name in backups
+
+
+def _put_damaged(source: Path, work: Path) -> None:
+    shutil.copytree(_damaged(source), work, dirs_exist_ok=True)
+
+
 JOBS = {
+    "repair": Job(lambda source, work: ["repair", str(_damaged(source)), str(work / "merged")], _repaired),
+    "repair in place": Job(
+        lambda source, work: ["repair", str(work), "--in-place", "--yes"],
+        _repaired_in_place,
+        lambda work: _put_damaged(work.parent / "source", work),
+    ),
     "mirror": Job(lambda source, work: ["mirror", str(source), str(work), "--once"], _same),
     "convert": Job(
         lambda source, work: ["convert", str(source), str(work), "--codec", "zstd", "--jobs", "1"], _same
@@ -280,7 +315,7 @@ def _struck(server: Server, source: Path, work: Path, job: Job, strike: int, kin
         job.check(source, work)  # it did without what failed
     if changes < strike:
         return False
-    if arguments[0] == "replay" and (work / "merged").exists():
+    if arguments[0] in ("replay", "repair") and (work / "merged").exists():
         job.check(source, work)  # it is there as a whole, or not at all, and not made again
         return True
     if arguments[0] == "table" and status == 0:

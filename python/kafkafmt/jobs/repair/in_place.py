@@ -71,7 +71,8 @@ def finish_change(folder: Path) -> Path | None:
         return None
     new, old = work / "new", work / "old"
     # The `.log` comes last: a segment never has a batch that its new indexes do not know.
-    for path in sorted(new.iterdir(), key=lambda path: (path.suffix == ".log", path.name)):
+    left = new.iterdir() if new.exists() else ()  # a killed run may have removed the empty folder
+    for path in sorted(left, key=lambda path: (path.suffix == ".log", path.name)):
         target = folder / path.name
         if target.exists() and not (old / path.name).exists():
             os.link(target, old / path.name)
@@ -83,9 +84,10 @@ def finish_change(folder: Path) -> Path | None:
     sync_path(old)
     sync_path(folder)
     backup = next(path for number in count(1) if not (path := folder / f"{_BACKUP}{number}").exists())
-    new.rmdir()
-    (work / _REMOVED).unlink()
-    sync_path(work)
+    if new.exists():
+        new.rmdir()
+    # The list stays until the folder has its final name: without it, the next run would remove the folder.
     work.rename(backup)
     sync_path(folder)
+    (backup / _REMOVED).unlink()
     return backup
