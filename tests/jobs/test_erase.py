@@ -228,6 +228,17 @@ def test_keys_when_in_a_format_then_read_as_bytes(tmp_path: Path) -> None:
         read_keys(path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_keys_when_an_editor_wrote_a_byte_order_mark_then_refused_as_a_key_would_be_missed(
+    tmp_path: Path, encoding: str
+) -> None:
+    path = tmp_path / "keys"
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    path.write_bytes(f"{mark}user-1\nuser-2\n".encode(encoding))
+    with pytest.raises(KeysError, match="line 1: expected UTF-8 .* found a byte order mark"):
+        read_keys(path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -264,6 +275,10 @@ def test_target_when_not_empty_or_in_the_source_then_refused(tmp_path: Path) -> 
         EraseTarget(tmp_path / "dst").plan(log.folder.parent)
     with pytest.raises(RewriteError, match="is in the source folder"):
         EraseTarget(tmp_path / "src" / "dst").plan(log.folder.parent)
+    keys = log.write_keys(tmp_path / "keys.txt")
+    found = run("erase", tmp_path / "src", tmp_path / "src" / "new" / "dst", "--keys", keys)
+    assert is_one_line(found.stderr, ["is in the source folder"])
+    assert not (tmp_path / "src" / "new").exists()  # a broker would not start with it
 
 
 def test_report_when_in_a_file_then_has_the_lines_of_json(tmp_path: Path) -> None:

@@ -173,6 +173,10 @@ def test_erasure_when_killed_after_publication_then_a_second_run_prints_the_repo
     with monkeypatch.context() as patch:
         patch.setattr(EraseTarget, "remove_state", lambda _: None)
         first = run(*arguments)
+    (tmp_path / "others.txt").write_bytes(b"user-1\n")
+    others = run(*arguments[:4], tmp_path / "others.txt", *arguments[5:])
+    assert others.exit_code != 0
+    assert is_one_line(others.stderr, ["with other keys or options", "name a new folder"])
     again = run(*arguments)
     assert again.exit_code == 0
     assert again.stdout == first.stdout

@@ -143,8 +143,9 @@ def erase(
         raise click.ClickException(f"{report}: its folder does not exist")
     options = _options(settings)
     erased = EraseTarget(target.resolve())
-    with erased.locked():
+    with erased.locked(source):
         if erased.is_published:
+            erased.ensure_published_with(options)
             notify(f"{target}: an earlier run has erased and proven it")
         else:
             tasks = erased.plan(source, topics, from_segment_start=from_segment_start)

@@ -22,6 +22,7 @@ from typing import Any
 from kafkafmt._util.files import publish, replace_file, sync_path
 from kafkafmt._util.locks import locked_file
 from kafkafmt.jobs.erase.batches import COUNTS
+from kafkafmt.jobs.erase.options import EraseOptions, settings_of
 from kafkafmt.jobs.rewrite import RewriteError, SegmentTask, ensure_folders, plan_segments, read_sidecar
 from kafkafmt.log import partition_metadata
 from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
@@ -61,8 +62,12 @@ class EraseTarget:
         return self.working / "state"
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Wait for other erasures into this folder, and keep others out during the block."""
+    def locked(self, source: StoragePath) -> Iterator[None]:
+        """Wait for other erasures into this folder, and keep others out during the block.
+
+        Raises RewriteError, before anything is created, if it cannot be the target for `source`.
+        """
+        ensure_folders(source, self.path)
         self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
         with locked_file(self.working.with_name(f"{self.working.name}.lock"), remove=True):
             yield
@@ -71,6 +76,16 @@ class EraseTarget:
     def is_published(self) -> bool:
         """Whether an earlier run has published the result, and was killed before it removed its state."""
         return self.state.is_dir() and not self.log.exists() and self.path.exists()
+
+    def ensure_published_with(self, options: EraseOptions) -> None:
+        """Raise RewriteError if the run that has published the result had other keys or options."""
+        wanted = settings_of(options)
+        for path in self.state.glob(f"*/*{_SIDECAR_SUFFIX}"):
+            found = read_sidecar(path)
+            if found is not None and any(found.get(name) != value for name, value in wanted.items()):
+                raise RewriteError(
+                    f"{self.path}: an earlier run has written it with other keys or options: name a new folder"
+                )
 
     def plan(
         self, source: StoragePath, topics: str | None = None, *, from_segment_start: bool = False

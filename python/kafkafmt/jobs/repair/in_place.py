@@ -8,11 +8,13 @@ log directory itself a folder of another name would keep a broker from starting.
     orders-0/.kafkafmt-repair/old/          3. what is replaced gets a second name here; then the new file is renamed
     orders-0/.kafkafmt-repaired-1/          4. the folder, with the old files, gets its final name
 
-A run that finds a folder of step 1 removes it. After step 2 the next run completes the change.
+A run that finds a folder of step 1 removes it. After step 2 the next run completes the change. The list stays until the
+folder has its final name: without it, the next run would take the old files for those of step 1.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -25,6 +27,8 @@ from kafkafmt._util.files import replace_file, sync_path
 _WORK = ".kafkafmt-repair"
 _BACKUP = ".kafkafmt-repaired-"
 _REMOVED = "removed"
+# Errors of a file system that has no hard links, or no more for this file.
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
 
 
 class FolderChange:
@@ -46,6 +50,7 @@ class FolderChange:
         Raises OSError. After an error, `finish_change` completes the change.
         """
         (self._work / "old").mkdir()
+        _give_to_owner(self._folder, self.new)
         sync_path(self.new)
         sync_path(self._work)
         sync_path(self._folder)
@@ -55,8 +60,9 @@ class FolderChange:
         return found
 
     def discard(self) -> None:
-        """Remove the new files: nothing changes."""
-        shutil.rmtree(self._work)
+        """Remove the new files: nothing changes. Does nothing after the change was committed."""
+        if not (self._work / _REMOVED).exists():
+            shutil.rmtree(self._work, ignore_errors=True)
 
 
 def finish_change(folder: Path) -> Path | None:
@@ -70,13 +76,12 @@ def finish_change(folder: Path) -> Path | None:
     except FileNotFoundError:
         return None
     new, old = work / "new", work / "old"
+    new.mkdir(exist_ok=True)  # the run may have been killed after it removed the folder
     # The `.log` comes last: a segment never has a batch that its new indexes do not know.
-    left = new.iterdir() if new.exists() else ()  # a killed run may have removed the empty folder
-    for path in sorted(left, key=lambda path: (path.suffix == ".log", path.name)):
+    for path in sorted(new.iterdir(), key=lambda path: (path.suffix == ".log", path.name)):
         target = folder / path.name
         if target.exists() and not (old / path.name).exists():
-            os.link(target, old / path.name)
-            sync_path(old)
+            _keep(target, old / path.name)
         path.rename(target)
     for name in removed:
         if os.path.lexists(folder / name):
@@ -84,10 +89,28 @@ def finish_change(folder: Path) -> Path | None:
     sync_path(old)
     sync_path(folder)
     backup = next(path for number in count(1) if not (path := folder / f"{_BACKUP}{number}").exists())
-    if new.exists():
-        new.rmdir()
+    new.rmdir()
     # The list stays until the folder has its final name: without it, the next run would remove the folder.
     work.rename(backup)
     sync_path(folder)
     (backup / _REMOVED).unlink()
     return backup
+
+
+def _keep(target: Path, old: Path) -> None:
+    """Give a file that will be replaced a second name; without hard links, its only one. The next step replaces it."""
+    try:
+        os.link(target, old)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        target.rename(old)
+    sync_path(old.parent)
+
+
+def _give_to_owner(folder: Path, new: Path) -> None:
+    """Give new files to the owner of the folder if this is root: a broker of another user opens them to write."""
+    if os.geteuid() == 0:
+        status = folder.stat()
+        for path in new.iterdir():
+            os.chown(path, status.st_uid, status.st_gid)

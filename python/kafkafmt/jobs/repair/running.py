@@ -9,12 +9,11 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafkafmt._util.directory_lock import (
-    DirectoryLock,
     lock_log_directory,
     lock_partition_folder,
     lock_surroundings,
@@ -99,6 +98,7 @@ def repair(
         _write_all(found, None, report, deep, progress)
         return report
     _ensure_new(source, target)
+    target = target.resolve()  # a folder cannot be renamed to a link
     with lock_surroundings(target):
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
         staged = StagedFolder(target)
@@ -118,7 +118,7 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
 
     Raises as `repair`, and DirectoryLockedError if a broker or another writer uses the log directory.
     """
-    found, report = _Source.of(source), RepairReport()
+    found, report = _Source.of(_linked_partition(source)), RepairReport()
     with _locked(found):
         for folder in found.folders:
             backup = finish_change(folder)
@@ -131,14 +131,15 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
             scanned = scan_partition(folder, partition, deep=deep, progress=progress)
             report.partitions.append(scanned.report)
             change = FolderChange(folder)
-            writer = PartitionWriter(scanned, change.new, in_place=True, topic_id=_id_of(partition, ids))
-            writer.write(progress)
-            if not scanned.report.is_changed:
+            try:
+                writer = PartitionWriter(scanned, change.new, in_place=True, topic_id=_id_of(partition, ids))
+                writer.write(progress)
+                if scanned.report.is_changed:
+                    if files is not None and partition is not None:
+                        files.begin(partition)
+                    report.backups.append(str(change.commit(writer.removed())))
+            finally:
                 change.discard()
-            else:
-                if files is not None and partition is not None:
-                    files.begin(partition)
-                report.backups.append(str(change.commit(writer.removed())))
             if partition is not None:
                 bounds[partition] = _bounds(scanned)
         if files is not None:
@@ -190,11 +191,22 @@ def _ensure_new(source: Path, target: Path) -> None:
         raise RepairError(f"{target}: is in the source {source}: name a folder elsewhere")
 
 
+def _linked_partition(source: Path) -> Path:
+    """Return the folder to which a link to a partition's folder leads, if a broker would give that one the same name.
+
+    The log directory with its lock and its checkpoints is the one around that folder.
+    """
+    resolved, own = source.resolve(), partition_of(source)
+    return resolved if own is not None and partition_of(resolved) == own else source
+
+
 @contextmanager
-def _locked(source: _Source) -> Iterator[DirectoryLock]:
-    with (
-        lock_partition_folder(source.path)
-        if source.directory is None
-        else lock_log_directory(source.directory, exclusive=True)
-    ) as lock:
-        yield lock
+def _locked(source: _Source) -> Iterator[None]:
+    """Lock the log directory, and the ones to which links to its partitions lead."""
+    with ExitStack() as locks:
+        if source.directory is not None:
+            locks.enter_context(lock_log_directory(source.directory, exclusive=True))
+        for folder in source.folders:
+            if source.directory is None or folder.is_symlink():
+                locks.enter_context(lock_partition_folder(folder))
+        yield

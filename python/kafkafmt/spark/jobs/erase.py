@@ -78,7 +78,7 @@ def erase(
         None if keys is None else KeySet(keys), where, replacement, on_corrupt=on_corrupt, force=force
     )
     found, erased = storage_path(source), EraseTarget(Path(target).resolve())
-    with erased.locked():
+    with erased.locked(found):
         tasks = erased.plan(found, topics, from_segment_start=from_segment_start)
         left_out = left_out_in_words(found, "topics='*' searches them, too") if topics is None else None
         if left_out is not None:
