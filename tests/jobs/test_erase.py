@@ -235,7 +235,7 @@ def test_keys_when_an_editor_wrote_a_byte_order_mark_then_refused_as_a_key_would
     path = tmp_path / "keys"
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     path.write_bytes(f"{mark}user-1\nuser-2\n".encode(encoding))
-    with pytest.raises(KeysError, match="line 1: expected UTF-8 .* found a byte order mark"):
+    with pytest.raises(KeysError, match=r"line 1: expected UTF-8 .* found a byte order mark"):
         read_keys(path)
 
 

@@ -31,8 +31,9 @@ class KeysError(UserError, ValueError):
 def read_keys(path: Path, key_format: KeyFormat = "text") -> KeySet:
     """Read a file with a key in each line. Line ends (LF, or CR and LF) are no part of keys. Empty lines are skipped.
 
-    key_format: "text": the bytes of the line are the key, as UTF-8 usually; "base64", "hex": they encode it. A file that
-        begins with a byte order mark is refused: its first key would match no record.
+    key_format: "text": the bytes of the line are the key, as UTF-8 usually; "base64", "hex": they encode it.
+
+    A file that begins with a byte order mark is refused: its first key would match no record.
 
     Raises KeysError, with the number of the line, and OSError.
     """
