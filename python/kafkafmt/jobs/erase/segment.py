@@ -11,7 +11,7 @@ import numpy as np
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs import rewrite
-from kafkafmt.jobs.erase.batches import COUNTS, BatchEraser
+from kafkafmt.jobs.erase.batches import COUNTS, BatchEraser, EraseCounts
 from kafkafmt.jobs.erase.options import EraseOptions, settings_of
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.rewrite import SegmentReport, SegmentRewrite, SegmentTask, rewrite_segment
@@ -21,17 +21,8 @@ _RUN_BYTES = 1024 * 1024
 
 
 @dataclass
-class EraseReport(SegmentReport):
+class EraseReport(EraseCounts, SegmentReport):
     """The result for one segment. The fields after those of SegmentReport are `EraseCounts`."""
-
-    records: int = 0
-    records_erased: int = 0
-    batches: int = 0
-    batches_identical: int = 0
-    batches_changed: int = 0
-    batches_emptied: int = 0
-    batches_removed: int = 0
-    partial_messages: int = 0
 
 
 def erase_segment(task: SegmentTask, options: EraseOptions, progress: Progress | None = None) -> EraseReport:

@@ -78,11 +78,6 @@ class ScannedPartition:
     report: PartitionReport
     index_findings: dict[str, list[str]]
 
-    @property
-    def is_metadata_log(self) -> bool:
-        """Whether it is the log of a controller quorum."""
-        return self.topic_partition is not None and self.topic_partition.topic == "__cluster_metadata"
-
 
 def scan_partition(
     folder: Path, topic_partition: TopicPartition | None, *, deep: bool, progress: Progress | None

@@ -78,11 +78,6 @@ class PartitionReport:
         """Whether no record is lost."""
         return not any(one.is_lost for one in self.lost)
 
-    @property
-    def lost_bytes(self) -> int:
-        """The size of all ranges that are left out, in bytes."""
-        return sum(one.end_position - one.position for one in self.lost)
-
 
 @dataclass
 class RepairReport:
