@@ -1,4 +1,4 @@
-"""Repair of folders that are damaged in every way: each sound batch is kept, and what is lost is told."""
+"""Repair of folders that are damaged in every way: each sound batch is kept, and each lost range is reported."""
 
 from __future__ import annotations
 
