@@ -68,7 +68,7 @@ def decode(message: type[T], data: bytes, version: int, position: int = 0) -> T:
     """Decode a message from `position` to the end of the bytes.
 
     Raises UnsupportedVersionError if the schema has no such version, InvalidRecordError if the bytes do not follow
-    it. The error tells the field, the byte position in `data`, what was expected and what was found.
+    it. The error has the field, the byte position in `data`, what was expected and what was found.
     """
     schema = message.SCHEMA
     if version not in schema.versions:

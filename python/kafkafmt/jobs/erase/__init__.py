@@ -1,7 +1,7 @@
 """Erase records of a log directory, by their keys or by a function, for the command line and for the Spark job.
 
-`EraseTarget` plans an erasure into a new log directory. `erase_directory` erases segment by segment, proves for each
-segment that no erased record is left and that no other one is missing, and publishes the directory only then.
+`EraseTarget` plans an erasure into a new log directory. `erase_directory` erases segment by segment. It proves for
+each segment that no erased record is left and that no other one is missing. Then it publishes the directory.
 """
 
 from kafkafmt.jobs.erase.directory import Erasure, Runner, erase_directory

@@ -8,7 +8,7 @@ the offsets; brokers and consumers accept gaps. All other files are made from th
 | `chains.py` | chains of batches, and which of them ascend |
 | `scan.py` | reads the files of a partition once: chains, damage, wrong indexes |
 | `plan.py` | decides what each segment keeps, and what is lost |
-| `losses.py` | how much of a damaged range can still be told |
+| `losses.py` | the offsets, records and keys that a damaged range had |
 | `producers.py`, `epochs.py` | the states of producers, and the leader epochs, from the batches |
 | `partition.py` | writes the folder of a partition |
 | `directory.py` | the files of a log directory: checkpoints, `meta.properties`, the marker of a clean shutdown |

@@ -1,4 +1,4 @@
-"""What can still be told about a damaged range: the offsets that are missing, and the records and keys in it."""
+"""Describe the contents of a damaged range: the offsets that are missing, and the records and keys in it."""
 
 from __future__ import annotations
 

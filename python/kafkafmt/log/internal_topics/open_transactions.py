@@ -1,4 +1,4 @@
-"""The open transactions of one log, as `DescribeProducers` of a broker tells them.
+"""The open transactions of one log, as a broker's `DescribeProducers` returns them.
 
 A broker writes the states of all producers to a `.snapshot` file when it rolls a segment and when it stops. Only the
 batches after the last snapshot are read. Without a readable snapshot the whole log is read.

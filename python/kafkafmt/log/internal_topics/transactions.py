@@ -148,16 +148,16 @@ class Transactions:
         An open transaction is a row for each partition. A transactional id without one is one row, with null as topic.
         A partition that only the coordinator knows has null as `first_offset`.
         """
-        told: dict[str, set[TopicPartition]] = {one: set() for one in self.states}
+        in_logs: dict[str, set[TopicPartition]] = {one: set() for one in self.states}
         rows = []
         for one in self.open:
             if one.state is not None:
-                told[one.state.transactional_id].add(one.transaction.topic_partition)
+                in_logs[one.state.transactional_id].add(one.transaction.topic_partition)
             rows.append(_open_row(one))
         for state in self.states.values():
-            left = [one for one in state.partitions if one not in told[state.transactional_id]]
+            left = [one for one in state.partitions if one not in in_logs[state.transactional_id]]
             rows += [_state_row(state, where, self.now) for where in left]
-            if not left and not told[state.transactional_id]:
+            if not left and not in_logs[state.transactional_id]:
                 rows.append(_state_row(state, None, self.now))
         yield from sorted(rows, key=_row_order)
 
