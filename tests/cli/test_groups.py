@@ -66,6 +66,18 @@ def test_groups_when_shown_at_a_time_then_are_those_of_then(tmp_path: Path) -> N
     assert is_one_line(run("groups", tmp_path, "--at", "yesterday").stderr)
 
 
+@pytest.mark.parametrize("moment", ["1969-12-31", "0001-01-01T00:00:00+10:00"])
+def test_groups_when_shown_at_a_time_before_1970_then_there_are_none(moment: str) -> None:
+    done = run("groups", LOGS, "--at", moment)
+    assert (done.exit_code, done.stderr) == (0, "no offsets\n")
+
+
+def test_transactions_when_a_folder_has_no_log_then_says_so(tmp_path: Path) -> None:
+    done = run("transactions", tmp_path)
+    assert done.exit_code == 2
+    assert is_one_line(done.stderr, (str(tmp_path), "no log of a partition"))
+
+
 def test_groups_when_written_as_parquet_then_are_the_same_rows(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     done = run("groups", LOGS, "--parquet", tmp_path / "groups.parquet")

@@ -67,11 +67,11 @@ def raise_damage(damage: SourceDamage) -> None:
 
 
 def end_offset_at(log: PartitionLog, timestamp: int | datetime) -> int | None:
-    """Return the offset of the first record after a time; None if there is none.
+    """Return the offset of the first record after a time, which may be before 1970; None if there is none.
 
-    Raises as `PartitionLog.find_timestamp`.
+    Raises ValueError for a naive datetime. Raises KafkaFormatError if damage prevents the search.
     """
-    found = log.find_timestamp(milliseconds(timestamp) + 1)
+    found = log.find_timestamp(max(milliseconds(timestamp) + 1, 0))
     return None if found is None else found.offset
 
 

@@ -7,6 +7,7 @@ wait at its first record, and compaction stops there (KIP-664, `kafka-transactio
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,8 @@ def transactions(
         ValueError: for a log of another topic.
     """
     sources = LogSources(log, on_damage=on_damage)
+    if not sources.has(TRANSACTION_STATE) and not sources.all_partitions():
+        raise FileNotFoundError(errno.ENOENT, "no log of a partition", ", ".join(map(str, sources.paths)))
     reading = _Reading(on_damage)
     notes = []
     if sources.has(TRANSACTION_STATE):

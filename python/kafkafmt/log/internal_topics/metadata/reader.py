@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.internal_topics.latest import end_offset_at
 from kafkafmt.log.internal_topics.metadata.cluster import ClusterMetadata
 from kafkafmt.log.internal_topics.metadata.snapshots import SUFFIX, MetadataSnapshot, snapshots_in
 from kafkafmt.log.internal_topics.metadata.state import MetadataState
@@ -102,8 +103,7 @@ class _MetadataFolder:
         snapshots = snapshots_in(self._path)
         log_start = self._log_start()
         if last_ms is not None:
-            later = self._log.find_timestamp(max(last_ms + 1, 0))
-            end_offset = None if later is None else later.offset
+            end_offset = end_offset_at(self._log, last_ms)
         state = self._begun(snapshots, end_offset, last_ms)
         begins_at = state.end_offset
         is_complete = log_start is None or log_start <= begins_at
