@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.output import notify
 from kafkafmt.cli.row_output import RowOutput, row_output_options
-from kafkafmt.cli.values import NEEDS_PYARROW, Time, complete_files
+from kafkafmt.cli.values import NEEDS_PYARROW, OffsetOrTime, complete_files
 from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
 from kafkafmt.storage.locations import without_secrets
 
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
 
 # Tables leave these out unless they are selected: there may be many of them.
 _LONG_KINDS = ("partition",)
-
-
-class _Bound(Time):
-    """An offset, or a time."""
-
-    name = "offset|time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
-            return int(value)
-        return super().convert(value, param, ctx)
 
 
 @click.command(cls=HelpCommand, common="--kind --at --json --parquet --force", page="forensics.md")
@@ -47,7 +35,7 @@ class _Bound(Time):
 )
 @click.option(
     "--at",
-    type=_Bound(),
+    type=OffsetOrTime(),
     metavar="OFFSET|TIME",
     help="The state before this offset, or at this time in ISO 8601.  [default: the end of the log]",
 )

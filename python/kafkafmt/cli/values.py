@@ -117,6 +117,17 @@ class Time(click.ParamType[datetime]):
         return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
 
 
+class OffsetOrTime(click.ParamType[int | datetime]):
+    """An offset, which is a number of up to 18 digits, or a time as `Time`."""
+
+    name = "offset|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime:
+        if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value):
+            return int(value)
+        return value if isinstance(value, int) else Time().convert(value, param, ctx)
+
+
 class Folder(click.ParamType[StoragePath]):
     """A folder to read: a local path, or a URI that `kafkafmt.storage` supports."""
 
