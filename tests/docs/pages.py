@@ -28,6 +28,12 @@ def section(path: str, title: str) -> str:
     return found[0]
 
 
+def titles_with_blocks(path: str) -> list[str]:
+    """Return the headings, with their marks, of a page's sections of the second level that have blocks to run."""
+    titles = re.findall(r"^## .+$", (ROOT / path).read_text(), re.MULTILINE)
+    return [title for title in titles if re.search("^```(sh|python)$", section(path, title), re.MULTILINE)]
+
+
 def assert_prints_what_it_says(text: str, folder: Path) -> None:
     """Run the blocks of a page one after the other, each with the files and names of those before it."""
     shutil.copytree(LOGS, folder / "backup")
