@@ -113,6 +113,14 @@ def test_check_of_indexes_when_the_path_is_none_then_is_refused(path: Path) -> N
     assert is_one_line(result.stderr, ("--verify-index-only is for",))
 
 
+def test_checks_of_indexes_when_both_are_given_then_are_refused() -> None:
+    checks = "--index-sanity-check", "--verify-index-only"
+    for options in (checks, checks[::-1]):
+        result = run("inspect", f"{ORDERS}/*.index", *options)
+        assert result.exit_code == 2
+        assert is_one_line(result.stderr, ("choose one",))
+
+
 def test_metadata_snapshots_when_inspected_then_are_batches() -> None:
     folder = DIRECTORY / "dynamic-quorum"
     assert kind_of("bootstrap.checkpoint") is None

@@ -54,21 +54,34 @@ class BrokerFile(NamedTuple):
 
 
 def index_check_options() -> Decorator:
-    """Return a decorator that adds the checks of indexes, with the names that kafka-dump-log has for them."""
+    """Return a decorator that adds the checks of indexes, with the names that kafka-dump-log has for them.
+
+    The command gets the parameter `index_check`: the name of the check, or None. Two checks are refused.
+    """
     return options(
         click.option(
             f"--{_SANITY}",
-            "index_check",
-            flag_value=_SANITY,
+            is_flag=True,
+            expose_value=False,
+            callback=_choose_check,
             help="Check .index and .timeindex files as a broker does before it trusts them.",
         ),
         click.option(
             f"--{_VERIFY}",
-            "index_check",
-            flag_value=_VERIFY,
+            is_flag=True,
+            expose_value=False,
+            callback=_choose_check,
             help="Compare .index and .timeindex files with their segments.",
         ),
     )
+
+
+def _choose_check(ctx: click.Context, param: click.Parameter, is_chosen: bool) -> None:
+    chosen = ctx.params.setdefault("index_check", None)
+    if is_chosen:
+        if chosen is not None:
+            raise click.UsageError(f"--{_SANITY} and --{_VERIFY}: choose one")
+        ctx.params["index_check"] = param.opts[0].removeprefix("--")
 
 
 def find_broker_files(paths: Sequence[str]) -> list[BrokerFile]:
@@ -121,7 +134,7 @@ def inspect_broker_files(files: Sequence[BrokerFile], output: RowOutput) -> int:
 
     if output.parquet is not None and len({file.kind.names for file in files}) > 1:
         raise click.UsageError("--parquet: expected files of one kind, whose rows have the same fields")
-    if output.parquet is not None or output.as_json:
+    if not output.is_table:
         for kind, some in groupby(files, lambda file: file.kind):
             output.write((_PATH, *kind.fields), rows(list(some)), noun=kind.noun)
         return 1 if damaged else 0
@@ -151,14 +164,13 @@ def check_indexes(files: Sequence[BrokerFile], check: str, output: RowOutput) ->
                 f"--{check} is for {' and '.join(CHECKED_SUFFIXES)} files, not {file.path}"
             )
     verdicts = [_verdict(file.path, check) for file in files]
-    is_table = not output.as_json and output.parquet is None
-    output.write(_VERDICT_FIELDS[:-1] if is_table else _VERDICT_FIELDS, verdicts, noun="index")
+    output.write(_VERDICT_FIELDS[:-1] if output.is_table else _VERDICT_FIELDS, verdicts, noun="index")
     wrong = 0
     for verdict in verdicts:
         wrong += len(verdict["findings"])
-        for finding in verdict["findings"] if is_table else ():
+        for finding in verdict["findings"] if output.is_table else ():
             notify(f"finding: {verdict['path']}: {finding}")
-    if is_table:
+    if output.is_table:
         notify(f"{in_words(len(files), 'file')}: {in_words(wrong, 'finding')}")
     return 1 if wrong else 0
 
