@@ -138,17 +138,30 @@ def _in_order(file: ScannedFile, named_first: int, named_stop: int) -> _Sorted:
 
 
 def _put_back(batches: NDArray[np.void], kept: NDArray[np.bool_], named_first: int) -> NDArray[np.bool_]:
-    """Return which of the other batches have free offsets that directly follow, or precede, those of a kept one."""
+    """Return which of the other batches have free offsets, and have them by more than their base offset.
+
+    They directly follow, or precede, those of a kept batch; or the place in the file has no room for other offsets.
+    """
     found = np.zeros(len(batches), np.bool_)
     others = (~kept).nonzero()[0]
     covered = Coverage([batches[kept]])
     for number in others[batches["first_offset"][others].argsort(kind="stable")].tolist():
         first, last = int(batches["first_offset"][number]), int(batches["last_offset"][number])
         is_next = first == named_first or covered.has(first - 1) or covered.has(last + 1)
-        if is_next and covered.is_free(first, last):
+        is_moved = _room(batches, kept, number) < last - first + 1
+        if (is_next or is_moved) and covered.is_free(first, last):
             covered.add(first, last)
             found[number] = True
     return found
+
+
+def _room(batches: NDArray[np.void], kept: NDArray[np.bool_], number: int) -> int:
+    """Return how many offsets are free between the kept batches before and after a batch in the file."""
+    before, after = kept[:number].nonzero()[0], kept[number + 1 :].nonzero()[0]
+    if not (len(before) and len(after)):
+        return MAX_OFFSET
+    first = int(batches["last_offset"][before[-1]]) + 1
+    return int(batches["first_offset"][number + 1 + after[0]]) - first
 
 
 def _batches_of(file: ScannedFile, chains: NDArray[np.void]) -> NDArray[np.void]:
@@ -172,7 +185,7 @@ def _batches_of(file: ScannedFile, chains: NDArray[np.void]) -> NDArray[np.void]
 
 
 def _drop_below_name(one: _Sorted, files: Sequence[_Sorted]) -> None:
-    """Leave out batches below the offset in the name that contradict the segments before, if more batches do not.
+    """Leave out batches below the offset in the name that contradict the segments before, if as many batches do not.
 
     If there is no such contradiction, or more batches are below it, the name is wrong.
     """
@@ -183,7 +196,7 @@ def _drop_below_name(one: _Sorted, files: Sequence[_Sorted]) -> None:
     reached = max((int(other.kept["last_offset"][-1]) for other in earlier), default=-1)
     agree = (one.kept["first_offset"] >= base) | (one.kept["first_offset"] > reached)
     weights = one.kept["batches"]
-    if not agree.all() and weights[agree].sum() > weights[~agree].sum():
+    if not agree.all() and weights[agree].sum() >= weights[~agree].sum():
         one.drop("out of order", agree)
 
 
