@@ -198,6 +198,7 @@ def test_erasure_when_unfinished_with_other_keys_then_refused_without_force(tmp_
     assert not [row for row in rows(tmp_path / "dst" / "orders-0") if row.key == b"user-1"]
 
 
+@pytest.mark.full
 def test_segments_when_in_several_processes_then_the_same_result(tmp_path: Path) -> None:
     log = Log(tmp_path / "src" / "orders-0", 2)
     keys = log.write_keys(tmp_path / "keys.txt")

@@ -167,6 +167,7 @@ def test_damage_when_a_batch_is_damaged_then_is_what_verify_finds(tmp_path: Path
     assert report.is_damaged
 
 
+@pytest.mark.full
 def test_report_when_any_byte_of_a_batch_is_another_and_its_crc_is_right_then_is_made(tmp_path: Path) -> None:
     path = tmp_path / "orders-0" / f"{0:020}.log"
     path.parent.mkdir()
