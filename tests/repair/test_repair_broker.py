@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.full]
 
 TOPICS, PARTITIONS = 5, 50
 MOST_DUMPED = 500  # their paths are one argument
+ALTERED = {"base offset", "flip", "flips"}
 MISMATCH = re.compile(r"^(Mismatches|Found|The following)", re.MULTILINE)
 COMPLAINT = re.compile(
     r" (WARN|ERROR|FATAL) .*(log|segment|index|snapshot|checkpoint|epoch|producer|stray|recover)",
@@ -80,8 +81,13 @@ def test_broker_when_its_directory_was_repaired_then_starts_without_complaint_an
     for name, log in logs.items():
         assert_repaired(log, sources[name], log.folder, reports[name])
         kept[name] = b"".join(path.read_bytes() for path in sorted(log.folder.glob("*.log")))
-    indexes = [path for path in broker.log_dir.glob("t*-*/*index") if path.stat().st_size]
-    some = random.Random(0).sample([path for path in indexes if path.suffix != ".txnindex"], MOST_DUMPED)
+    indexes = [
+        path
+        for path in broker.log_dir.glob("t*-*/*index")
+        # In place, an index may have the offset that a batch had before its base offset was altered.
+        if path.stat().st_size and path.suffix != ".txnindex" and not ALTERED & {*logs[path.parent.name].done}
+    ]
+    some = random.Random(0).sample(indexes, min(MOST_DUMPED, len(indexes)))
     assert not MISMATCH.search(broker.dump_log(some, "--verify-index-only"))
     begin = broker.log_file.stat().st_size
     broker.start()
