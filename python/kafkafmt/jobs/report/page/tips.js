@@ -178,7 +178,7 @@ Timeline.prototype.press = function press(event) {
   act();
 };
 
-/** Moves the cursor to a bin, brings it into view, and tells of it. */
+/** Moves the cursor to a bin, brings it into view, and shows its tooltip. */
 Timeline.prototype.moveTo = function moveTo(at) {
   if (at < 0) return;
   this.cursor = at;
