@@ -1,20 +1,19 @@
 """The storages of logs: local folders, and the file systems of `pyarrow.fs` (S3, GCS, Azure, HDFS).
 
-The modules of `kafkafmt.log` read and write local folders. Remote folders are read-only.
+A storage lists folders, reads ranges of files, writes whole files atomically, and deletes them. Files that grow in
+place are local: the modules of `kafkafmt.log` that append to a log take a `pathlib.Path`.
 """
 
 from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile, Storage, stamp_of
 from kafkafmt.storage.local import LOCAL, LocalStorage
-from kafkafmt.storage.locations import (
+from kafkafmt.storage.locations import Storages, is_uri, storage_path, writable_path
+from kafkafmt.storage.paths import (
     StoragePath,
-    Storages,
-    is_uri,
     limit_read_ahead,
     read_file,
     side_by_side,
     storage_of,
-    storage_path,
-    writable_path,
+    write_file,
 )
 from kafkafmt.storage.remote import READ_AHEAD, RemotePath, RemoteStatus, RemoteStorage
 
@@ -39,4 +38,5 @@ __all__ = [
     "storage_of",
     "storage_path",
     "writable_path",
+    "write_file",
 ]

@@ -1,4 +1,4 @@
-"""The interface of a storage: list folders and read files.
+"""The interface of a storage: list folders, read files by ranges, write whole files, delete.
 
 A path is a `pathlib.Path` for local files and a `RemotePath` for remote ones, which has the methods of `Path` that
 readers of logs use. `storage_of` returns the storage of a path. `storage_path` converts a user's path or URI.
@@ -6,11 +6,15 @@ readers of logs use. `storage_of` returns the storage of a path. `storage_path` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typing_extensions import Buffer
+
     from kafkafmt.records.file import FileRecords
     from kafkafmt.records.remote import RemoteRecords
     from kafkafmt.types import TopicPartition
@@ -92,3 +96,18 @@ class Storage(Protocol[_Path]):
         A remote folder counts as changed at each multiple of 10 seconds of the clock, and the time is at least as long
         ago. Raises FileNotFoundError if a local folder is missing.
         """
+
+    def write(self, path: _Path, chunks: Iterable[Buffer]) -> None:
+        """Write a whole file, which replaces another one. It appears complete and durable, or not at all.
+
+        A missing parent folder is created.
+        """
+
+    def put(self, source: Path, path: _Path) -> None:
+        """Move a complete local file here, as `write` does. The source is removed after the file is durable."""
+
+    def delete(self, path: _Path) -> None:
+        """Delete a file. A missing file is no error."""
+
+    def delete_folder(self, folder: _Path) -> None:
+        """Delete a folder with all that it contains. A missing folder is no error."""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkafmt._util.files import open_regular
+from kafkafmt._util.files import open_regular, publish
+from kafkafmt._util.staging import staged_file
 from kafkafmt.records.file import FileRecords
 from kafkafmt.storage.base import stamp_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from kafkafmt.storage.base import FolderEntry, OpenFile
     from kafkafmt.types import TopicPartition
+
+_COPY_BYTES = 1024 * 1024
 
 
 class LocalStorage:
@@ -52,6 +59,30 @@ class LocalStorage:
 
     def changed_ns(self, folder: Path) -> int:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116 - as above
+
+    def write(self, path: Path, chunks: Iterable[Buffer]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with staged_file(path) as file:
+            for chunk in chunks:
+                file.write(chunk)
+
+    def put(self, source: Path, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            publish(source, path)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            with source.open("rb") as file:
+                self.write(path, iter(lambda: file.read(_COPY_BYTES), b""))
+            source.unlink()
+
+    def delete(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def delete_folder(self, folder: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
 
 
 def _is_loop(entry: os.DirEntry[str]) -> bool:

@@ -3,6 +3,13 @@
 The schemes are `s3://` (or `s3a://`), `gs://`, `hdfs://`, `viewfs://`, `abfs://` and `file://`. The path of a URI is
 not percent-decoded.
 
+`tiered+` before a URI reads tiered storage (`kafkafmt.storage.tiered`), and `backup+` a backup
+(`kafkafmt.storage.backups`), as a log directory. `!` ends the path of the store, if a path within the log directory
+follows:
+
+    tiered+s3://bucket/prefix
+    backup+file:///backups/prod!/orders-0
+
 Settings of a file system are given in the query of the URI, as `pyarrow.fs.FileSystem.from_uri` accepts them. Options
 of the same names apply to every URI whose query does not set them:
 
@@ -19,24 +26,15 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from kafkafmt.records.remote import file_system_error, file_system_errors
-from kafkafmt.storage.base import Storage
-from kafkafmt.storage.local import LOCAL
-from kafkafmt.storage.remote import RemotePath, RemoteStorage
+from kafkafmt.storage.keys import KeyRing
+from kafkafmt.storage.paths import StoragePath
+from kafkafmt.storage.remote import ReadableFileSystem, RemotePath, RemoteStorage
 from kafkafmt.types import checked_path
-
-StoragePath: TypeAlias = Path | RemotePath
-_Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
-_Asked = TypeVar("_Asked")
-_Found = TypeVar("_Found")
-
-_ASKED_AT_ONCE = 16
 
 CREDENTIAL_OPTIONS = ("access_key", "secret_key")
 # The settings of `pyarrow.fs.FileSystem.from_uri` that concern reading.
@@ -50,11 +48,15 @@ FILE_SYSTEM_OPTIONS = (
     "user",
     "kerb_ticket",
 )
+# The settings of views. key_ring: the path of a file for `kafkafmt.storage.keys`. generation: of a backup, by default
+# the last one.
+VIEW_OPTIONS = ("key_ring", "generation")
 
 _URI = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<path>/[^?]*)?(?:\?(?P<query>.*))?"
 )
 _SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+_VIEWS = ("tiered", "backup")
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _CREDENTIALS = re.compile(r"//[^@/:]*:[^@]*@")  # a secret may have a slash that should have been encoded
 
@@ -65,6 +67,7 @@ class Storages:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         self._options = {} if options is None else options
         self._opened: dict[tuple[str, str], RemoteStorage] = {}
+        self._views: dict[tuple[str, str, str], RemoteStorage] = {}
 
     def locate(self, path: str | os.PathLike[str] | RemotePath) -> StoragePath:
         """Convert a path or URI to a path on its storage. A trailing slash of a URI is removed.
@@ -78,6 +81,9 @@ class Storages:
         if match is None or (match["authority"] is None and match["scheme"].lower() != "file"):
             return checked_path(path)
         assert isinstance(path, str)
+        view, plus, _ = match["scheme"].lower().partition("+")
+        if plus and view in _VIEWS:
+            return self._in_view(view, path[len(view) + 1 :])
         scheme = _ALIASES.get(match["scheme"].lower(), match["scheme"].lower())
         authority, within = match["authority"] or "", match["path"] or ""
         if scheme == "file":
@@ -91,13 +97,36 @@ class Storages:
         storage = self._remote(scheme, authority, match["query"] or "")
         return RemotePath(storage, "/".join([storage.base, *(name for name in within.split("/") if name)]))
 
+    def _in_view(self, view: str, path: str) -> RemotePath:
+        """Return the path in a view; `path` is the URI of its store, and of the path within the view after a `!`."""
+        uri, _, query = path.partition("?")
+        store, _, within = uri.partition("!")
+        settings = {name: self._options[name] for name in VIEW_OPTIONS if name in self._options}
+        of_store = []
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name in VIEW_OPTIONS:
+                settings[name] = value
+            else:
+                of_store.append((name, value))
+        base = self.locate(f"{store}?{urlencode(of_store)}" if of_store else store)
+        key = (
+            view,
+            base.as_uri() if isinstance(base, Path) else str(base),
+            urlencode(sorted(settings.items())),
+        )
+        if key not in self._views:
+            filesystem = _opened_view(view, base, settings)
+            self._views[key] = RemoteStorage(filesystem, f"{view}+{key[1]}!", settings=settings)
+        return RemotePath(self._views[key], "/".join(["", *(name for name in within.split("/") if name)]))
+
     def _remote(self, scheme: str, authority: str, query: str) -> RemoteStorage:
         if scheme == "s3" and ":" in authority and "@" not in authority:
             # The URI is not shown: the text after the colon is the beginning of a secret.
             raise ValueError(
                 "s3://...: expected a bucket; a secret in a URI is percent-encoded, its / as %2F"
             )
-        settings = {**self._options, **dict(parse_qsl(query, keep_blank_values=True))}
+        options = {name: value for name, value in self._options.items() if name not in VIEW_OPTIONS}
+        settings = {**options, **dict(parse_qsl(query, keep_blank_values=True))}
         key, secret = settings.pop("access_key", None), settings.pop("secret_key", None)
         if (key is None) != (secret is None):
             raise ValueError("options access_key and secret_key: expected both or neither")
@@ -143,38 +172,6 @@ def writable_path(path: str | os.PathLike[str] | RemotePath) -> Path:
     return checked_path(path)
 
 
-def storage_of(path: _Path) -> Storage[_Path]:
-    """Return the storage of a path.
-
-    >>> storage_of(Path("logs")) is LOCAL
-    True
-    """
-    found: Any = LOCAL if isinstance(path, Path) else path.storage
-    return found  # type: ignore[no-any-return]
-
-
-def limit_read_ahead(path: StoragePath, most_bytes: int) -> None:
-    """Limit the memory for what is read ahead from the storage of a path, if that is remote."""
-    if isinstance(path, RemotePath):
-        path.storage.read_ahead.max_bytes = most_bytes
-
-
-def read_file(path: StoragePath) -> bytes:
-    """Return the content of a file. Raises OSError; FileNotFoundError if there is no such file."""
-    with storage_of(path).open(path) as file:
-        return bytes(file.read())
-
-
-def side_by_side(
-    ask: Callable[[_Asked], _Found], paths: Collection[_Asked], *, in_parallel: bool
-) -> list[_Found]:
-    """Call `ask` for each path, in threads if `in_parallel`, as remote ones cost a round trip. Returns the results."""
-    if not in_parallel:
-        return list(map(ask, paths))
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-        return list(threads.map(ask, paths))
-
-
 def is_uri(path: str) -> bool:
     """Whether a path is a URI, of a known scheme or not, and no local path."""
     match = _URI.fullmatch(path)
@@ -193,6 +190,19 @@ def _opened(root: str, query: str, settings: Mapping[str, str]) -> RemoteStorage
     except file_system_errors() as error:
         raise file_system_error(OSError(_without_credentials(str(error))), "no file system", shown) from None
     return RemoteStorage(filesystem, shown, base.rstrip("/"), settings)
+
+
+def _opened_view(view: str, base: StoragePath, settings: Mapping[str, str]) -> ReadableFileSystem:
+    key_ring = KeyRing.read(settings["key_ring"]) if "key_ring" in settings else None
+    if view == "tiered":
+        if "generation" in settings:
+            raise ValueError(f"tiered+{base}: expected no generation: only a backup has generations")
+        from kafkafmt.storage.tiered import TieredFileSystem
+
+        return TieredFileSystem(base, key_ring)
+    from kafkafmt.storage.backups import BackupFileSystem
+
+    return BackupFileSystem(base, key_ring, settings.get("generation"))
 
 
 def _without_credentials(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Read-only folders of a `pyarrow.fs.FileSystem`.
+"""Folders of a `pyarrow.fs.FileSystem`, or of a `ReadableFileSystem`, which is read-only.
 
 Each request costs a round trip, and perhaps money. So the paths of a listing keep the file's status and the names of
 the files beside it. A folder counts as unchanged until the next multiple of 10 seconds of the clock.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import errno
 import posixpath
+import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.memory.division import Part
@@ -20,14 +22,54 @@ from kafkafmt.records.remote import ReadAhead, RemoteRecords, file_system_error,
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
+    from typing_extensions import Buffer
 
     from kafkafmt.storage.base import FolderEntry, OpenFile
     from kafkafmt.types import TopicPartition
 
 # A listing of a folder counts as current until the next multiple of this time.
 LISTED_FOR_NS = 10_000_000_000
+# Object stores publish an object when its stream is closed. Elsewhere a complete file is renamed.
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+_COPY_BYTES = 1024 * 1024
 # The part of a memory plan for what is read ahead from a remote storage.
 READ_AHEAD = Part("read ahead", MIB, one_in=8, most_bytes=32 * MIB)
+
+
+class ReadableFile(Protocol):
+    """An open file of a `ReadableFileSystem`: the methods of `pyarrow.NativeFile` that readers use."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def size(self) -> int: ...
+
+    def seek(self, position: int, /) -> int: ...
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def readinto(self, view: memoryview, /) -> int: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> ReadableFile: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class ReadableFileSystem(Protocol):
+    """A read-only file system: the methods of `pyarrow.fs.FileSystem` that readers use. It can be pickled.
+
+    Its errors are OSError. Paths have no slash at the end; the root is its base, or "".
+    """
+
+    @property
+    def type_name(self) -> str: ...
+
+    def get_file_info(self, what: Any, /) -> Any:
+        """Return the `FileInfo` of a path, or the list of those in the folder of a `FileSelector`."""
+
+    def open_input_file(self, path: str, /) -> ReadableFile: ...
 
 
 @dataclass(frozen=True)
@@ -75,7 +117,7 @@ class RemoteStorage:
     read_ahead: the memory for what is read ahead from all files.
     """
 
-    filesystem: FileSystem
+    filesystem: FileSystem | ReadableFileSystem
     uri: str
     base: str = ""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -131,6 +173,53 @@ class RemoteStorage:
 
     def stamp(self, path: RemotePath) -> tuple[int, ...]:
         return (self.changed_ns(path),)
+
+    def write(self, path: RemotePath, chunks: Iterable[Buffer]) -> None:
+        """Write a whole file. `chunks` must not raise: an object store may publish what was written before."""
+        filesystem = self._writable(path)
+        within, is_store = path.path, filesystem.type_name in _OBJECT_STORES
+        written = within if is_store else f"{within}.{secrets.token_hex(4)}.tmp"
+        try:
+            if not is_store:
+                filesystem.create_dir(posixpath.dirname(within))
+            with filesystem.open_output_stream(written) as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+            if not is_store:
+                filesystem.move(written, within)
+        except file_system_errors() as error:
+            raise file_system_error(error, "cannot be written", path.uri) from error
+
+    def put(self, source: Path, path: RemotePath) -> None:
+        with source.open("rb") as file:
+            self.write(path, iter(lambda: file.read(_COPY_BYTES), b""))
+        source.unlink()
+
+    def delete(self, path: RemotePath) -> None:
+        filesystem = self._writable(path)
+        try:
+            filesystem.delete_file(path.path)
+        except FileNotFoundError:
+            return
+        except file_system_errors() as error:
+            raise file_system_error(error, "cannot be deleted", path.uri) from error
+
+    def delete_folder(self, folder: RemotePath) -> None:
+        filesystem = self._writable(folder)
+        try:
+            filesystem.delete_dir(folder.path)
+        except FileNotFoundError:
+            return
+        except file_system_errors() as error:
+            raise file_system_error(error, "cannot be deleted", folder.uri) from error
+
+    def _writable(self, path: RemotePath) -> FileSystem:
+        """Return the file system. Raises OSError (EROFS) if it is read-only."""
+        if not hasattr(self.filesystem, "open_output_stream"):
+            raise OSError(
+                errno.EROFS, "cannot be written: expected a store, found a read-only view", path.uri
+            )
+        return self.filesystem
 
     def changed_ns(self, folder: RemotePath) -> int:
         # The time is in the past, so that a caller never takes the listing for one that a change may still follow.
