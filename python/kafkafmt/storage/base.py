@@ -67,6 +67,12 @@ class Storage(Protocol[_Path]):
     def entries(self, folder: _Path) -> AbstractContextManager[Iterator[FolderEntry]]:
         """List a folder, in no defined order. Raises FileNotFoundError or NotADirectoryError if it is not a folder."""
 
+    def walk(self, folder: _Path) -> Iterator[tuple[str, FileStatus]]:
+        """Yield the files below a folder: their paths relative to it, with `/`, and status. The order is not defined.
+
+        A missing folder has no files. Links to folders are not followed. An object store lists 1,000 files a request.
+        """
+
     def path_of(self, folder: _Path, entry: FolderEntry) -> _Path:
         """Return the path of an entry of a folder. A remote path keeps the status from the listing."""
 

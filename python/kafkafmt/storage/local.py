@@ -19,7 +19,7 @@ from kafkafmt.storage.base import stamp_of
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from kafkafmt.storage.base import FolderEntry, OpenFile
+    from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile
     from kafkafmt.types import TopicPartition
 
 _COPY_BYTES = 1024 * 1024
@@ -32,6 +32,18 @@ class LocalStorage:
     def entries(self, folder: Path) -> Iterator[Iterator[FolderEntry]]:
         with os.scandir(folder) as found:
             yield (entry for entry in found if not _is_loop(entry))
+
+    def walk(self, folder: Path) -> Iterator[tuple[str, FileStatus]]:
+        waiting = [(folder, "")]
+        while waiting:
+            here, prefix = waiting.pop()
+            with contextlib.suppress(FileNotFoundError), os.scandir(here) as found:
+                for entry in found:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((here / entry.name, f"{prefix}{entry.name}/"))
+                    elif not _is_loop(entry) and entry.is_file():
+                        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                            yield prefix + entry.name, entry.stat()
 
     def path_of(self, folder: Path, entry: FolderEntry) -> Path:
         return folder / entry.name

@@ -137,6 +137,15 @@ class RemoteStorage:
                 found[info.base_name] = status
         return nullcontext(iter([RemoteEntry(name, status, found) for name, status in found.items()]))
 
+    def walk(self, folder: RemotePath) -> Iterator[tuple[str, RemoteStatus]]:
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(folder.path or "/", recursive=True, allow_not_found=True)
+        for info in self.ask(folder.path, selector):
+            status = RemoteStatus.of(info)
+            if status is not None and not status.is_folder:
+                yield info.path.strip("/").removeprefix(folder.path.strip("/")).lstrip("/"), status
+
     def path_of(self, folder: RemotePath, entry: FolderEntry) -> RemotePath:
         assert isinstance(entry, RemoteEntry)
         return RemotePath(self, f"{folder.path}/{entry.name}", entry.status, entry.siblings)

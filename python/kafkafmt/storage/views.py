@@ -77,12 +77,15 @@ class ViewFileSystem(ABC):
             folder = what.base_dir.strip("/")
             tree = self._current()
             if folder and folder not in tree:
+                if what.allow_not_found:
+                    return []
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
-            found = [
-                _info(f"{folder}/{name}".lstrip("/"), file) for name, file in tree.get(folder, {}).items()
-            ]
-            if not folder:
-                found += [FileInfo(name, FileType.Directory) for name in tree if name]
+            folders = [name for name in tree if name] if not folder else []
+            found = [FileInfo(name, FileType.Directory) for name in folders]
+            for one in [folder, *(folders if what.recursive else [])]:
+                found += [
+                    _info(f"{one}/{name}".lstrip("/"), file) for name, file in tree.get(one, {}).items()
+                ]
             return found
         if isinstance(what, list):
             return [self.get_file_info(one) for one in what]
