@@ -225,8 +225,9 @@ def mirror(
     kafkafmt mirror /backup kafka://west:9092
     kafkafmt mirror offsets kafka://east:9092 kafka://west:9092 --group billing
 
-    SRC and DST are folders, or kafka://HOST:PORT[,HOST:PORT]. After a slash SRC may name topics and regular
-    expressions, separated by commas. By default all topics are mirrored except those that begin with two
+    SRC and DST are folders, or kafka://HOST:PORT[,HOST:PORT]. SRC may also be the URI of a folder, as s3://BUCKET/LOGS,
+    of tiered storage (tiered+URI) or of a backup (backup+URI). After the slash of a cluster SRC may name topics and
+    regular expressions, separated by commas. By default all topics are mirrored except those that begin with two
     underscores. Missing topics are created at DST with SRC's partitions and configuration. Topics keep their names,
     unless --rename or --topic-prefix say others. A topic that came from DST's cluster is not mirrored back.
 

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kafkafmt.cli.options import Decorator, client_options, options
-from kafkafmt.cli.values import AddressType, Seconds, complete_folders
+from kafkafmt.cli.values import NEEDS_PYARROW, AddressType, Seconds, complete_folders
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.aliases import Aliases
@@ -17,6 +17,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.server.options import DEFAULT_HOST
+from kafkafmt.storage.locations import without_secrets
 
 OFFSETS = "offsets"
 
@@ -32,8 +33,10 @@ class MirrorAddressType(click.ParamType["MirrorAddress"]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MirrorAddress:
         try:
             return parse_address(value)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             self.fail(str(error), param, ctx)
+        except ImportError:
+            self.fail(f"{without_secrets(value)}: {NEEDS_PYARROW}", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

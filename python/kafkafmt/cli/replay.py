@@ -312,10 +312,10 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
         batch_bytes = min(wanted.memory_bytes // (len(counts) + 2), MAX_BATCH_BYTES)
         path = Path(wanted.target)
         return LogTarget(path, codec=wanted.codec, batch_bytes=max(batch_bytes, LEAST_BATCH_BYTES))
-    from kafkafmt.mirror.addresses import parse_address
+    from kafkafmt.mirror.addresses import ClusterAddress, parse_address
 
     address = parse_address(wanted.target)
-    assert not isinstance(address, Path)
+    assert isinstance(address, ClusterAddress)
     return ReplayClusterTarget(
         address,
         counts,

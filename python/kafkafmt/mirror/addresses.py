@@ -1,4 +1,4 @@
-"""Addresses of sources and targets: `kafka://host:port[,host:port]/topic[,topic|regex]`, or a folder."""
+"""Addresses of sources and targets: `kafka://host:port[,host:port]/topic[,topic|regex]`, a folder, or its URI."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from kafkafmt.storage import StoragePath, is_uri, storage_path
 
 # The default topic at the target for a mirror's offset map.
 OFFSET_MAP_TOPIC = "kafkafmt-mirror-offsets"
@@ -52,21 +54,31 @@ class ClusterAddress:
         return topic in self.topics if pattern is None else re.fullmatch(pattern, topic) is not None
 
 
-Address: TypeAlias = ClusterAddress | Path
+Address: TypeAlias = ClusterAddress | StoragePath
 
 
 def parse_address(text: str) -> Address:
-    """Parse the address of a cluster or a folder. Raises ValueError, which says what is wrong with the text.
+    """Parse the address of a cluster, or the path or URI of a folder.
+
+    Raises ValueError, which says what is wrong with the text. Raises OSError if the file system of a URI cannot be
+    opened, and ImportError without PyArrow.
 
     >>> parse_address("kafka://localhost:9092/orders,clicks-.*")
     ClusterAddress(servers=('localhost:9092',), topics=('orders',), patterns=('clicks-.*',))
     """
     if not text.startswith(_SCHEME):
-        if not text or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+://", text):
+        if not text:
             raise ValueError(
                 f"{text!r} is neither a folder nor {_SCHEME}HOST:PORT[,HOST:PORT][/TOPIC[,TOPIC|REGEX]]"
             )
-        return Path(text)
+        if not is_uri(text):
+            return Path(text)
+        try:
+            return storage_path(text)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; a cluster is {_SCHEME}HOST:PORT[,HOST:PORT][/TOPIC[,TOPIC|REGEX]]"
+            ) from None
     servers, _, topics = text.removeprefix(_SCHEME).partition("/")
     for server in servers.split(","):
         match = _SERVER.fullmatch(server)

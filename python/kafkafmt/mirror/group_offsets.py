@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
+from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.coordinators import ask_coordinator
 from kafkafmt.mirror.errors import MirrorError
@@ -34,9 +34,9 @@ def look_up_group(options: MirrorOptions, group: str, *, commit: bool) -> list[G
 
     Raises MirrorError if the source is no cluster, the group has committed no offsets of the topics, or a commit fails.
     """
-    if isinstance(options.source, Path):
+    if not isinstance(options.source, ClusterAddress):
         raise MirrorError(f"{options.source}: expected a cluster, where the group has committed its offsets")
-    if commit and isinstance(options.target, Path):
+    if commit and not isinstance(options.target, ClusterAddress):
         raise MirrorError(f"{options.target}: expected a cluster to commit offsets at")
     with ExitStack() as stack:
         source = MirrorCluster(options.source, options.source_config)
@@ -48,7 +48,7 @@ def look_up_group(options: MirrorOptions, group: str, *, commit: bool) -> list[G
         }
         if not committed:
             raise MirrorError(f"{options.source}: group {group} has committed no offsets of these topics")
-        if isinstance(options.target, Path):
+        if not isinstance(options.target, ClusterAddress):
             return [
                 GroupOffset(one, offset, options.names.target(one.topic), offset)
                 for one, offset in committed.items()

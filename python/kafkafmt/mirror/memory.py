@@ -59,6 +59,11 @@ class MirrorMemory:
         return self.division.sizes["consumer"] // _FETCHED_COPIES
 
     @property
+    def read_ahead_bytes(self) -> int:
+        """The most bytes that may be read ahead from a remote folder, which takes the place of fetched batches."""
+        return self.division.sizes["consumer"] // 2
+
+    @property
     def max_request_bytes(self) -> int:
         """The largest request to the target, unless one batch is larger."""
         return min(self.under_way_bytes, _MAX_REQUEST_BYTES)

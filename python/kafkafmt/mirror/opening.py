@@ -13,7 +13,7 @@ from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.ini import IniError
 from kafkafmt.client.raw_option import RawOption, split_raw_option
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address
+from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
 from kafkafmt.mirror.admission import Admission, LoopCheck
 from kafkafmt.mirror.background import Background, Task
 from kafkafmt.mirror.claims import ClaimedOffsetMapStore
@@ -41,6 +41,7 @@ from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.transactions import TransactionalTarget
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.net import Producer, RawProducer
+from kafkafmt.storage import limit_read_ahead
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
             loops = _open_loop_check(stack, options, source_cluster, target_cluster, store)
         except ValueError as error:  # from clients, for options that are not valid
             raise MirrorError(str(error)) from None
-        named = () if isinstance(options.source, Path) else options.source.topics
+        named = options.source.topics if isinstance(options.source, ClusterAddress) else ()
         admission = Admission(options.names, source.selected_topics, named, loops)
         mirror = Mirror(
             options,
@@ -174,7 +175,7 @@ def _open_cluster(
     stack: ExitStack, address: Address, config: Mapping[str, str], raw_option: RawOption
 ) -> MirrorCluster | None:
     """Connect to the cluster at an address. Return None for a folder. The options of the mirror hold the raw one."""
-    if isinstance(address, Path):
+    if not isinstance(address, ClusterAddress):
         if config:
             _log.warning(
                 "a folder has no clients: their options are ignored", folder=str(address), options=[*config]
@@ -188,7 +189,8 @@ def _open_cluster(
 def _open_source(
     stack: ExitStack, options: MirrorOptions, cluster: MirrorCluster | None, target: MirrorCluster | None
 ) -> Source:
-    if isinstance(options.source, Path):
+    if not isinstance(options.source, ClusterAddress):
+        limit_read_ahead(options.source, options.memory.read_ahead_bytes)
         try:
             source: Source = DirectorySource(options.source, options)
         except (IniError, KafkaFormatError) as error:

@@ -17,6 +17,7 @@ from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.memory import MirrorMemory
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
+from kafkafmt.storage import RemotePath
 from kafkafmt.types import Codec, Isolation
 
 Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
@@ -102,10 +103,12 @@ class MirrorOptions:
             raise MirrorError(
                 f"{self.target}: expected no topics in the target's address: --rename gives topics other names"
             )
+        if isinstance(self.target, RemotePath):
+            raise MirrorError(f"{self.target}: expected a cluster or a local folder as target, found a URI")
         self._check_syncs()
         if self.repartitions and not self.into_cluster:
             raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")
-        if self.from_segment_start and not isinstance(self.source, Path):
+        if self.from_segment_start and isinstance(self.source, ClusterAddress):
             raise MirrorError(
                 "--from-segment-start needs a folder as source: a cluster returns no records below that offset"
             )

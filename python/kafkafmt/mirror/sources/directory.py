@@ -6,7 +6,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from uuid import UUID
 
 import structlog
@@ -14,7 +13,7 @@ import structlog
 from kafkafmt._util.descriptors import max_open_segments
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.compaction import cleaned_topics, shows_compaction
-from kafkafmt.log.directory import nested_log_directory, no_segments_message
+from kafkafmt.log.directory import FollowedFolders, nested_log_directory, no_segments_message
 from kafkafmt.log.directory_topics import DirectoryTopic, read_directory_topics
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.partition_metadata import read_topic_id
@@ -25,6 +24,7 @@ from kafkafmt.log.topics import is_internal_topic, left_out_in_words
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import Source, SourceRun, SourceTopic
+from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -48,8 +48,9 @@ class DirectorySource(Source):
     Raises MirrorError for a folder without partitions, unless the mirror follows it.
     """
 
-    def __init__(self, path: Path, options: MirrorOptions) -> None:
+    def __init__(self, path: StoragePath, options: MirrorOptions) -> None:
         self._directory = LogDirectory(path)
+        self._folders = FollowedFolders(self._directory)
         self.name = str(path.resolve())
         self._options = options
         self._cache = SegmentCache(max_open_segments())
@@ -71,7 +72,7 @@ class DirectorySource(Source):
         self._list()
         if not self._readers:
             if not options.is_following or nested_log_directory(path) is not None:
-                if self._directory.folders():
+                if self._folders.folders:
                     raise MirrorError(
                         f"{path}: no topic is here but those whose names begin with two underscores"
                     )
@@ -222,12 +223,14 @@ class DirectorySource(Source):
                 del self._readers[topic_partition]
                 self._begun.discard(topic_partition)
                 self._open.pop(topic_partition, None)
+                self._folders.invalidate()  # a remote folder that replaces it has no other inode
         if time.monotonic() - self._listed > _LIST_SECONDS:
             self._list()
 
     def _list(self) -> None:
         self._listed = time.monotonic()
-        for topic_partition, folder in sorted(self._directory.folders().items()):
+        self._folders.refresh()
+        for topic_partition, folder in sorted(self._folders.folders.items()):
             if topic_partition in self._readers or is_internal_topic(topic_partition.topic):
                 continue
             reader = LogReader(
