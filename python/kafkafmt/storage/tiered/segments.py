@@ -1,0 +1,43 @@
+"""A segment in tiered storage, whatever plugin stored it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafkafmt.storage.views import ViewFile
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteSegment:
+    """A segment that a leader copied to tiered storage. Several leaders may have copied the same offsets.
+
+    topic_id, segment_id: Kafka's text of the UUIDs; topic_id is "" if the store does not tell.
+    base_offset, end_offset: the first offset, and the last one, as the leader knew them. end_offset is -1 if the store
+    does not tell.
+    leader_epochs: each leader epoch of the segment and its first offset, ascending. Empty if the store does not tell.
+    max_timestamp_ms, broker_id, event_timestamp_ms: of the copy's metadata; -1 if the store does not tell.
+    files: by suffix: `.log`, and those of `.index`, `.timeindex`, `.txnindex`, `.snapshot` and
+    `.leader-epoch-checkpoint` that are stored.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    segment_id: str
+    base_offset: int
+    end_offset: int
+    leader_epochs: tuple[tuple[int, int], ...]
+    files: Mapping[str, ViewFile]
+    max_timestamp_ms: int = -1
+    broker_id: int = -1
+    event_timestamp_ms: int = -1
+
+    @property
+    def log(self) -> ViewFile:
+        return self.files[".log"]
+
+    @property
+    def size(self) -> int:
+        """The original size of the log in bytes."""
+        return self.log.size
