@@ -70,6 +70,7 @@ class JarSet:
 KAFKA = JarSet("pom.xml", "kafka-3.9.1", "kafka_2.13-3.9.1")
 KAFKA_4 = JarSet("kafka-4-pom.xml", "kafka-4.3.1", "kafka_2.13-4.3.1")
 KAFKA_4_0 = JarSet("kafka-4-pom.xml", "kafka-4.0.0", "kafka_2.13-4.0.0", ("kafka=4.0.0",))
+TIERED = JarSet("tiered-pom.xml", "tiered-1.78.1", "bcprov-jdk18on-1.78.1")
 SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
 
 
@@ -92,6 +93,7 @@ _SETS = {
     "kafka": KAFKA,
     "kafka-4": KAFKA_4,
     "spark-kafka": SPARK_KAFKA,
+    "tiered": TIERED,
     "clients-0.10.2.2": java_clients("0.10.2.2"),
 }
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.errors import CorruptRecordError
@@ -36,6 +36,19 @@ _REQUEST_BYTES = 8 * MIB
 _CACHE_BYTES = 64 * MIB
 _OPEN_FILES = 32
 _IDS = itertools.count()
+
+
+class StoredObjectError(OSError):
+    """An object of a store is missing, damaged, or cannot be decoded. The message is one line and names the object."""
+
+    def __init__(self, path: object, message: str) -> None:
+        super().__init__(errno.EIO, message, str(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.filename, self.strerror)
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 @dataclass(frozen=True)
@@ -193,7 +206,8 @@ class _ObjectFile:
                 return self._file.read(size)
             except FileNotFoundError as error:
                 self._close()
-                raise FileNotFoundError(errno.ENOENT, "the object is missing", str(self._path)) from error
+                # Not FileNotFoundError: readers take that for a segment that was deleted, and skip it.
+                raise StoredObjectError(self._path, "the object is missing") from error
             except file_system_errors() as error:
                 self._close()  # the next read opens it again
                 what = f"cannot read {size} bytes at position {position}"
@@ -213,8 +227,8 @@ class ChunkedFile:
     """A `ViewFile` that reads and decodes chunks of the object at `path`.
 
     transforms: applied to each stored chunk, in this order. start: the position of the first chunk in the object.
-    cache: shared by the files of a view. A read raises FileNotFoundError if the object is missing, and OSError if it
-    is shorter than the index says, or a chunk cannot be decoded; the message names the chunk.
+    cache: shared by the files of a view. A read raises StoredObjectError if the object is missing or shorter than the
+    index says, or if a chunk cannot be decoded; the message names the chunk.
     """
 
     path: StoragePath
@@ -289,11 +303,10 @@ class ChunkedFile:
         found = self.cache.read(self._id, self.path, self.start + position, size)
         if len(found) < size:
             chunk = bisect_right(self.index.stored_positions, position + len(found)) - 1
-            raise OSError(
-                errno.EIO,
+            raise StoredObjectError(
+                self.path,
                 f"the object is truncated in chunk {chunk} of {len(self.index.stored_sizes)}: expected {size} bytes at "
                 f"position {self.start + position}, found {len(found)}",
-                str(self.path),
             )
         return found
 
@@ -304,12 +317,10 @@ class ChunkedFile:
             for transform in self.transforms:
                 decoded = transform.decode(memoryview(decoded), number)
         except CorruptRecordError as error:
-            raise OSError(errno.EIO, f"{place} cannot be decoded: {error.message}", str(self.path)) from error
+            raise StoredObjectError(self.path, f"{place} cannot be decoded: {error.message}") from error
         expected = self.index.original_size(number)
         if len(decoded) != expected:
-            raise OSError(
-                errno.EIO,
-                f"{place}: expected {expected} original bytes, found {len(decoded)}",
-                str(self.path),
+            raise StoredObjectError(
+                self.path, f"{place}: expected {expected} original bytes, found {len(decoded)}"
             )
         return decoded

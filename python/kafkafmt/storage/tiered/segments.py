@@ -41,3 +41,19 @@ class RemoteSegment:
     def size(self) -> int:
         """The original size of the log in bytes."""
         return self.log.size
+
+
+@dataclass(frozen=True)
+class SegmentCut:
+    """The part of a segment that belongs to the log: its batches from `first_offset` to before `next_offset`.
+
+    next_offset: None for the end of the segment.
+    """
+
+    segment: RemoteSegment
+    first_offset: int
+    next_offset: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.first_offset <= self.segment.base_offset and self.next_offset is None

@@ -1,23 +1,153 @@
-"""Tiered storage (KIP-405) as a log directory."""
+"""Tiered storage (KIP-405) as a log directory.
+
+The keys of all objects are listed, 1,000 a request. The manifests of a partition are read when its folder is first
+listed, and not again. Log and indexes are read by ranges, when a reader reads them.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from kafkafmt.storage.chunks import ChunkCache
 from kafkafmt.storage.keys import KeyRing
-from kafkafmt.storage.paths import StoragePath
-from kafkafmt.storage.views import ViewFileSystem, ViewTree
+from kafkafmt.storage.paths import StoragePath, storage_of
+from kafkafmt.storage.tiered.aiven import SegmentReader, StoredPartition, find_partitions
+from kafkafmt.storage.tiered.cutting import cut_files
+from kafkafmt.storage.tiered.lineage import cuts
+from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
+from kafkafmt.storage.views import BytesFile, ViewFile, ViewFileSystem, ViewTree
+
+_EPOCHS_SUFFIX = ".leader-epoch-checkpoint"
 
 
 class TieredFileSystem(ViewFileSystem):
-    """Tiered storage (KIP-405) as a log directory."""
+    """Tiered storage (KIP-405) as a log directory. base: the folder of all keys, or of a topic or a partition in it.
+
+    The last part of `base` may be the beginning of names: the plugin's prefix of keys need not end with a slash.
+    """
 
     def __init__(self, base: StoragePath, key_ring: KeyRing | None = None) -> None:
         super().__init__()
         self._base, self._key_ring = base, key_ring
+        self._reader = SegmentReader(key_ring, ChunkCache())
+        self._folders: dict[str, tuple[object, PartitionFolder]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TieredFileSystem, (self._base, self._key_ring)
 
     def load(self) -> ViewTree:
-        raise NotImplementedError
+        partitions: dict[str, StoredPartition] = {}
+        for one in self._partitions():
+            folder = f"{one.topic}-{one.partition}"
+            other = partitions.setdefault(folder, one)
+            if other is not one:
+                ids = " and ".join(sorted((one.topic_id, other.topic_id)))
+                raise OSError(
+                    errno.EEXIST,
+                    f"topic {one.topic} has the ids {ids}, as it was created again: "
+                    f"expected one of them at the end of the URI, as in .../{one.topic}-{one.topic_id}",
+                    str(self._base),
+                )
+        kept = self._folders
+        self._folders = {}
+        for name, one in partitions.items():
+            stamp = _stamp(one)
+            known = kept.get(name)
+            folder_of = known[1] if known is not None and known[0] == stamp else None
+            self._folders[name] = stamp, folder_of or PartitionFolder(partial(self._reader.segments, one))
+        return {"": {}, **{name: folder for name, (_, folder) in self._folders.items()}}
+
+    def _partitions(self) -> list[StoredPartition]:
+        found = dict(storage_of(self._base).walk(self._base))
+        if partitions := find_partitions(self._base, found):
+            return partitions
+        if not found:
+            above, beginning = self._base.parent, self._base.name
+            if beginning and above != self._base:
+                return find_prefixed(above, beginning)
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "no segments of tiered storage: expected objects named "
+            "<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest",
+            str(self._base),
+        )
+
+
+def find_prefixed(above: StoragePath, beginning: str) -> list[StoredPartition]:
+    """Return the partitions of keys whose first name below `above` begins with `beginning`, which is no part of it."""
+    found = {name: status for name, status in storage_of(above).walk(above) if name.startswith(beginning)}
+    partitions = find_partitions(above, found)
+    for one in partitions:
+        one.topic = one.topic.removeprefix(beginning)
+    if not partitions:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(above / beginning))
+    return partitions
+
+
+def _stamp(stored: StoredPartition) -> dict[str, tuple[int, int]]:
+    """Return the sizes and times of all objects of a partition."""
+    return {
+        str(path): (status.st_size, status.st_mtime_ns)
+        for objects in stored.objects.values()
+        for path, status in objects.paths.values()
+    }
+
+
+class PartitionFolder(Mapping[str, ViewFile]):
+    """The files of a partition's folder, which are those of its segments. `load` is called at the first use."""
+
+    def __init__(self, load: Callable[[], list[RemoteSegment]]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._files: dict[str, ViewFile] | None = None
+
+    def __getitem__(self, name: str) -> ViewFile:
+        return self._loaded()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaded())
+
+    def __len__(self) -> int:
+        return len(self._loaded())
+
+    def _loaded(self) -> dict[str, ViewFile]:
+        with self._lock:
+            if self._files is None:
+                self._files = partition_files(cuts(self._load()))
+            return self._files
+
+
+def partition_files(segments: list[SegmentCut]) -> dict[str, ViewFile]:
+    """Return the files of a partition's folder, by name, as a broker would have them."""
+    files: dict[str, ViewFile] = {}
+    for cut in segments:
+        for suffix, file in cut_files(cut).items():
+            if suffix != _EPOCHS_SUFFIX:
+                files[f"{max(cut.first_offset, cut.segment.base_offset):020d}{suffix}"] = file
+    if segments:
+        topic_id = segments[0].segment.topic_id
+        if topic_id:
+            files["partition.metadata"] = BytesFile(f"version: 0\ntopic_id: {topic_id}\n".encode())
+        if epochs := _leader_epochs(segments):
+            files["leader-epoch-checkpoint"] = epochs
+    return files
+
+
+def _leader_epochs(segments: list[SegmentCut]) -> ViewFile | None:
+    """Return the checkpoint of the log: that of the last segment, or the epochs of the manifests. None without both."""
+    last = segments[-1].segment.files.get(_EPOCHS_SUFFIX)
+    if last is not None and last.size:
+        return last
+    first_offsets: dict[int, int] = {}
+    for cut in segments:
+        for epoch, offset in cut.segment.leader_epochs:
+            first_offsets.setdefault(epoch, max(offset, cut.first_offset))
+    if not first_offsets:
+        return None
+    lines = "".join(f"{epoch} {offset}\n" for epoch, offset in sorted(first_offsets.items()))
+    return BytesFile(f"0\n{len(first_offsets)}\n{lines}".encode())

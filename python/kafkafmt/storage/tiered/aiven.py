@@ -1,0 +1,223 @@
+"""Segments that the plugin of Aiven stored (`tiered-storage-for-apache-kafka`). The keys of their objects:
+
+    <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>.log
+                                                                               .indexes
+                                                                               .rsm-manifest
+
+The plugin writes the manifest last. So a segment without a manifest is not complete. Ids are Kafka's text of UUIDs,
+which may contain `-`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from kafkafmt.storage.base import FileStatus
+from kafkafmt.storage.chunks import (
+    ENCRYPTION_BYTES,
+    ChunkCache,
+    ChunkedFile,
+    ChunkIndex,
+    ChunkTransform,
+    DecompressZstd,
+    DecryptAesGcm,
+    StoredObjectError,
+)
+from kafkafmt.storage.keys import KeyRing, KeyRingError
+from kafkafmt.storage.paths import StoragePath, read_file, side_by_side
+from kafkafmt.storage.remote import RemotePath
+from kafkafmt.storage.tiered.manifest import SegmentManifest, SegmentMetadata
+from kafkafmt.storage.tiered.segments import RemoteSegment
+from kafkafmt.storage.views import ViewFile
+
+LOG, INDEXES, MANIFEST = "log", "indexes", "rsm-manifest"
+_ID = "[A-Za-z0-9_-]{22}"
+_KEY = re.compile(
+    rf"(?:.*/)?(?P<topic>[^/]+)-(?P<topic_id>{_ID})/(?P<partition>[0-9]{{1,10}})/"
+    rf"(?P<name>(?P<offset>[0-9]{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>{LOG}|{INDEXES}|{MANIFEST})"
+)
+# In the Iceberg mode, a segment is a file of statistics of an Iceberg table.
+_ICEBERG = re.compile(rf"(?:.*/)?metadata/{_ID}\.puffin")
+
+
+@dataclass
+class StoredObjects:
+    """The objects of a segment: their paths and status, by suffix."""
+
+    base_offset: int
+    segment_id: str
+    paths: dict[str, tuple[StoragePath, FileStatus]] = field(default_factory=dict)
+
+
+@dataclass
+class StoredPartition:
+    """A partition of a topic, and the objects of its segments by name."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    objects: dict[str, StoredObjects] = field(default_factory=dict)
+
+
+def find_partitions(root: StoragePath, found: Mapping[str, FileStatus]) -> list[StoredPartition]:
+    """Return the partitions whose objects are below `root`. found: the status of each object, by path below it.
+
+    The root may be the folder of a topic, or of a partition. Raises StoredObjectError for objects of the Iceberg mode.
+    """
+    above = f"{root.parent.name}/{root.name}"
+    partitions: dict[tuple[str, str, int], StoredPartition] = {}
+    for name, status in found.items():
+        match = _KEY.fullmatch(f"{above}/{name}")
+        if match is None:
+            if _ICEBERG.fullmatch(name):
+                raise StoredObjectError(
+                    root / name,
+                    "a segment in the Iceberg mode of tiered storage, which cannot be read: expected the Kafka mode",
+                )
+            continue
+        key = match["topic"], match["topic_id"], int(match["partition"])
+        one = partitions.setdefault(key, StoredPartition(*key))
+        objects = one.objects.setdefault(
+            match["name"], StoredObjects(int(match["offset"]), match["segment_id"])
+        )
+        objects.paths[match["suffix"]] = root / name, status
+    return list(partitions.values())
+
+
+class SegmentReader:
+    """Reads the manifests of segments, and opens their files. A manifest is read once."""
+
+    def __init__(self, key_ring: KeyRing | None, cache: ChunkCache) -> None:
+        self._key_ring, self._cache = key_ring, cache
+        self._read: dict[tuple[str, int, int], RemoteSegment] = {}
+
+    def segments(self, stored: StoredPartition) -> list[RemoteSegment]:
+        """Return the complete segments of a partition, by base offset. Manifests are read side by side.
+
+        A segment without a manifest is left out if the partition has another one with the same base offset, or none
+        with a higher one: its upload has failed, or goes on. Raises StoredObjectError for others.
+        """
+        complete = [one for one in stored.objects.values() if MANIFEST in one.paths]
+        offsets = {one.base_offset for one in complete}
+        for name, one in stored.objects.items():
+            if MANIFEST in one.paths or one.base_offset in offsets:
+                continue
+            if any(one.base_offset < offset for offset in offsets):
+                path = next(iter(one.paths.values()))[0]
+                raise StoredObjectError(
+                    path.parent / f"{name}.{MANIFEST}",
+                    "the object is missing; the partition has later segments",
+                )
+        in_parallel = any(isinstance(one.paths[MANIFEST][0], RemotePath) for one in complete)
+        found = side_by_side(partial(self._segment, stored), complete, in_parallel=in_parallel)
+        return sorted(found, key=lambda one: (one.base_offset, one.segment_id))
+
+    def _segment(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
+        path, status = objects.paths[MANIFEST]
+        key = str(path), status.st_size, status.st_mtime_ns
+        if key not in self._read:
+            self._read[key] = self._opened(stored, objects, path, status.st_mtime_ns)
+        return self._read[key]
+
+    def _opened(
+        self, stored: StoredPartition, objects: StoredObjects, path: StoragePath, mtime_ns: int
+    ) -> RemoteSegment:
+        manifest = SegmentManifest.decode(read_file(path), str(path))
+        metadata = manifest.metadata
+        if metadata is not None:
+            _check_key(path, stored, objects, metadata)
+        return RemoteSegment(
+            stored.topic,
+            stored.topic_id,
+            stored.partition,
+            objects.segment_id,
+            objects.base_offset,
+            -1 if metadata is None else metadata.end_offset,
+            () if metadata is None else metadata.leader_epochs,
+            _SegmentFiles(manifest, path, mtime_ns, self._key_ring, self._cache).files(),
+            -1 if metadata is None else metadata.max_timestamp_ms,
+            -1 if metadata is None else metadata.broker_id,
+            -1 if metadata is None else metadata.event_timestamp_ms,
+        )
+
+
+def _check_key(
+    path: StoragePath, stored: StoredPartition, objects: StoredObjects, metadata: SegmentMetadata
+) -> None:
+    """Raise StoredObjectError if the manifest is one of another segment than the key of its object says."""
+    for name, expected, found in (
+        ("topicId", stored.topic_id, metadata.topic_id),
+        ("topic", stored.topic, metadata.topic),
+        ("partition", stored.partition, metadata.partition),
+        ("id", objects.segment_id, metadata.segment_id),
+        ("startOffset", objects.base_offset, metadata.start_offset),
+    ):
+        if expected != found:
+            hint = ""
+            if name == "topic" and stored.topic.endswith(metadata.topic):
+                prefix = stored.topic.removesuffix(metadata.topic)
+                hint = f"; if {prefix!r} is the prefix of all keys, end the URI with it"
+            raise StoredObjectError(
+                path, f"{name}: expected {expected!r} as in the key, found {found!r}{hint}"
+            )
+
+
+@dataclass
+class _SegmentFiles:
+    """The files of a segment as they were in the log directory. The data key is unwrapped at the first read."""
+
+    manifest: SegmentManifest
+    path: StoragePath
+    mtime_ns: int
+    key_ring: KeyRing | None
+    cache: ChunkCache
+
+    def files(self) -> dict[str, ViewFile]:
+        manifest, stem = self.manifest, self.path.name.removesuffix(MANIFEST)
+        decrypt = () if manifest.encryption is None else (_Decrypt(self),)
+        transforms: tuple[ChunkTransform, ...] = decrypt
+        if manifest.compressed:
+            transforms = (*decrypt, DecompressZstd(manifest.chunks.chunk_bytes))
+        log = self.path.parent / f"{stem}{LOG}"
+        files: dict[str, ViewFile] = {
+            ".log": ChunkedFile(log, manifest.chunks, transforms, self.mtime_ns, 0, self.cache)
+        }
+        indexes = self.path.parent / f"{stem}{INDEXES}"
+        for suffix, (position, stored) in manifest.indexes.items():
+            size = stored - ENCRYPTION_BYTES if decrypt and stored else stored
+            if size < 0:
+                raise StoredObjectError(
+                    self.path,
+                    f"segmentIndexes: expected at least {ENCRYPTION_BYTES} encrypted bytes, found {stored}",
+                )
+            chunks = ChunkIndex(max(size, 1), size, (stored,) if size else ())
+            files[suffix] = ChunkedFile(indexes, chunks, decrypt, self.mtime_ns, position, self.cache)
+        return files
+
+    def decrypt(self) -> DecryptAesGcm:
+        key = self.manifest.encryption
+        assert key is not None
+        try:
+            if self.key_ring is None:
+                raise KeyRingError(
+                    f"the segment is encrypted by key {key.key_id!r}: expected a key ring (--key-ring FILE)"
+                )
+            return DecryptAesGcm(self.key_ring.unwrap(key.key_id, key.wrapped), key.key_id, key.aad)
+        except KeyRingError as error:
+            raise StoredObjectError(self.path, str(error)) from error
+
+
+class _Decrypt:
+    """Decrypts the chunks of a segment by its data key, which is unwrapped at the first chunk."""
+
+    def __init__(self, segment: _SegmentFiles) -> None:
+        self._segment = segment
+        self._decrypt: DecryptAesGcm | None = None
+
+    def decode(self, chunk: memoryview, number: int) -> bytes:
+        if self._decrypt is None:
+            self._decrypt = self._segment.decrypt()
+        return self._decrypt.decode(chunk, number)
