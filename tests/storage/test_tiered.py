@@ -1,0 +1,264 @@
+"""Tiered storage in Aiven's format, as an independent writer in Java stores it, is read as the log directory it was."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from data.real_logs import LOGS
+from kafkafmt.cli import main
+from kafkafmt.log import LogDirectory
+from kafkafmt.storage import Storages, read_file
+from kafkafmt.storage.chunks import StoredObjectError
+from kafkafmt.storage.keys import KeyRing
+from kafkafmt.storage.tiered import TieredFileSystem
+from kafkafmt.storage.views import OpenViewFile
+from storage.tiered_writer import KEY_ID, Transform, key_pair, segments_of, write
+
+pytest.importorskip("pyarrow.fs")
+pytest.importorskip("cryptography")
+pytestmark = pytest.mark.oracle
+
+FOLDERS = ("segments-0", "transactions-0", "preallocated-0")
+TRANSFORMS = [
+    Transform(),
+    Transform(compressed=True),
+    Transform(encrypted=True),
+    Transform(compressed=True, encrypted=True),
+    Transform(compressed=True, encrypted=True, chunk_size=1_000_000),
+    Transform(encrypted=True, chunk_size=1_000_000),
+]
+BOTH = TRANSFORMS[3]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of each transform, the key ring, and keys with a prefix that ends without a slash."""
+    folder = tmp_path_factory.mktemp("tiered")
+    key = key_pair(folder)
+    (folder / "keys.ini").write_text(f"[{KEY_ID}]\nfile = {key.name}\n")
+    segments = [
+        one
+        for transform in TRANSFORMS
+        for name in FOLDERS
+        for one in segments_of(LOGS / name, transform, key, f"{transform.name}/")
+    ]
+    segments += segments_of(LOGS / "segments-0", BOTH, key, "prefixed/of-")
+    write(folder / "bucket", segments)
+    return folder
+
+
+@pytest.fixture
+def copied(written: Path, tmp_path: Path) -> Path:
+    """A copy to damage, of what was compressed and encrypted."""
+    return Path(shutil.copytree(written / "bucket" / BOTH.name, tmp_path / "bucket"))
+
+
+def opened(written: Path, base: Path) -> LogDirectory:
+    path = Storages({"key_ring": str(written / "keys.ini")}).locate(f"tiered+file://{base}")
+    return LogDirectory(path)
+
+
+def one_object(base: Path, suffix: str, topic: str = "segments", offset: int = 120) -> Path:
+    (found,) = base.glob(f"{topic}-*/0/{offset:020d}-*.{suffix}")
+    return found
+
+
+def read_all(directory: LogDirectory) -> list[int]:
+    return [
+        record.offset
+        for log in directory.logs()
+        for segment in log.segments()
+        for record in segment.open().records()
+    ]
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda one: one.name)
+def test_view_of_each_transform_when_read_then_has_the_bytes_of_all_original_files(
+    written: Path, transform: Transform
+) -> None:
+    directory = opened(written, written / "bucket" / transform.name)
+    assert [f"{topic}-{number}" for topic, number in directory.partitions()] == sorted(FOLDERS)
+    for name in FOLDERS:
+        found = {path.name: read_file(path) for path in files_of(directory, name)}
+        assert b"topic_id: --" in found.pop("partition.metadata")
+        original = {path.name: path.read_bytes() for path in (LOGS / name).iterdir()}
+        logs = {Path(one).stem for one in original if one.endswith(".log")}
+        del original["partition.metadata"]
+        expected = {
+            one: data
+            for one, data in original.items()
+            if one == "leader-epoch-checkpoint" or Path(one).stem in logs
+        }
+        for stem in logs:
+            expected.setdefault(f"{stem}.snapshot", b"")
+        assert found == expected
+
+
+def files_of(directory: LogDirectory, name: str) -> Iterator[Any]:
+    folder = directory.path / name
+    with folder.storage.entries(folder) as entries:
+        for entry in entries:
+            yield folder.storage.path_of(folder, entry)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda one: one.name)
+def test_log_of_each_transform_when_read_by_random_ranges_then_has_the_original_bytes(
+    written: Path, transform: Transform
+) -> None:
+    view = TieredFileSystem(written / "bucket" / transform.name, KeyRing.read(written / "keys.ini"))
+    view = pickle.loads(pickle.dumps(view))
+    original = (LOGS / "sizes-0" if False else LOGS / "segments-0" / f"{120:020d}.log").read_bytes()
+    file = view.open_input_file(f"segments-0/{120:020d}.log")
+    rng = random.Random(1)
+    for _ in range(50):
+        position, size = rng.randrange(len(original) + 10), rng.randrange(4000)
+        file.seek(position)
+        assert file.read(size) == original[position : position + size]
+
+
+def test_keys_whose_prefix_ends_without_a_slash_when_the_uri_ends_with_it_then_are_read(
+    written: Path,
+) -> None:
+    directory = opened(written, written / "bucket" / "prefixed" / "of-")
+    assert [one.topic for one in directory.partitions()] == ["segments"]
+    assert read_all(directory) == read_all(LogDirectory(LOGS / "segments-0"))
+
+
+def test_keys_with_a_prefix_when_the_uri_is_without_it_then_the_error_tells_the_prefix(written: Path) -> None:
+    with pytest.raises(OSError, match="'of-' is the prefix of all keys, end the URI with it"):
+        read_all(opened(written, written / "bucket" / "prefixed"))
+
+
+@pytest.mark.parametrize("below", ["segments-*", "segments-*/0"])
+def test_uri_of_a_topic_or_partition_when_opened_then_has_only_that(written: Path, below: str) -> None:
+    (base,) = (written / "bucket" / BOTH.name).glob(below)
+    directory = opened(written, base)
+    assert [str(one) for one in directory.partitions()] == ["segments-0"]
+    assert read_all(directory) == read_all(LogDirectory(LOGS / "segments-0"))
+
+
+def test_topic_that_was_created_again_when_listed_then_the_error_tells_both_ids(
+    written: Path, copied: Path
+) -> None:
+    (topic,) = copied.glob("segments-*")
+    shutil.copytree(topic, copied / f"segments-{'A' * 22}")
+    with pytest.raises(OSError, match=f"the ids --.* and {'A' * 22}, as it was created again"):
+        read_all(opened(written, copied))
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_object_that_is_missing_when_read_then_the_error_names_it(
+    written: Path, copied: Path, suffix: str
+) -> None:
+    path = one_object(copied, suffix)
+    path.unlink()
+    with pytest.raises(OSError, match=f"{path}: the object is missing"):
+        for log in opened(written, copied).logs():
+            for segment in log.segments():
+                list(segment.open().records())
+                read_file(segment.path.with_suffix(".index"))
+
+
+def test_upload_that_is_not_complete_when_listed_then_its_segment_is_left_out(
+    written: Path, copied: Path
+) -> None:
+    for suffix in ("rsm-manifest", "indexes"):
+        one_object(copied, suffix, offset=460).unlink()
+    log = opened(written, copied).partition("segments", 0)
+    assert [segment.base_offset for segment in log.segments()] == [0, 120, 219, 334]
+
+
+def test_log_that_is_truncated_when_read_then_the_error_names_the_chunk(written: Path, copied: Path) -> None:
+    path = one_object(copied, "log")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(
+        OSError, match=rf"{path}: the object is truncated in chunk 7 of 8: expected \d+ bytes"
+    ):
+        read_all(opened(written, copied))
+
+
+def test_chunk_that_was_changed_when_read_then_the_error_names_chunk_and_key(
+    written: Path, copied: Path
+) -> None:
+    path = one_object(copied, "log")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(OSError, match=r"chunk \d of 8 cannot be decoded: the authentication tag .* 'key-1'"):
+        read_all(opened(written, copied))
+
+
+@pytest.mark.parametrize(
+    ("ring", "message"),
+    [
+        ("[other]\nfile = other.pem\n", "no key 'key-1'; expected one of its keys: other"),
+        (f"[{KEY_ID}]\nfile = other.pem\n", "key 'key-1' did not wrap this data key"),
+        (f"[{KEY_ID}]\nfile = none.pem\n", "none.pem cannot be read: No such file"),
+        (None, "the segment is encrypted by key 'key-1': expected a key ring"),
+    ],
+)
+def test_key_that_is_not_the_right_one_when_read_then_the_error_tells_which(
+    written: Path, tmp_path: Path, ring: str | None, message: str
+) -> None:
+    key_pair(tmp_path, "other")
+    query = ""
+    if ring is not None:
+        (tmp_path / "ring.ini").write_text(ring)
+        query = f"?key_ring={tmp_path}/ring.ini"
+    path = Storages().locate(f"tiered+file://{written}/bucket/{BOTH.name}{query}")
+    with pytest.raises(OSError, match=message):
+        read_all(LogDirectory(path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"version": "2"}, "version: expected '1', found '2': another version of the plugin wrote it"),
+        ({"compression": 1}, "compression: expected true or false, found 1"),
+        ({"chunkIndex": None}, "chunkIndex: expected an object, found None"),
+    ],
+)
+def test_manifest_that_is_not_valid_when_listed_then_the_error_names_object_and_field(
+    written: Path, copied: Path, changed: dict[str, Any], message: str
+) -> None:
+    path = one_object(copied, "rsm-manifest")
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | changed))
+    with pytest.raises(OSError, match=f"{path}: not a valid segment manifest: {message}"):
+        read_all(opened(written, copied))
+
+
+def test_objects_of_the_iceberg_mode_when_listed_then_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "warehouse" / "ns" / "orders" / "metadata" / f"{'A' * 22}.puffin"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PFA1")
+    with pytest.raises(StoredObjectError, match="Iceberg mode of tiered storage"):
+        TieredFileSystem(tmp_path).get_file_info("/none")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_commands_when_given_a_key_ring_then_print_as_for_the_original_log(written: Path) -> None:
+    uri = f"tiered+file://{written}/bucket/{BOTH.name}"
+    keys = ("--key-ring", str(written / "keys.ini"))
+    for command in (["inspect", "--json"], ["verify"], ["table", "--topic", "segments"]):
+        there = run(*command, *keys, f"{uri}!/segments-0")
+        assert there.exit_code == 0, there.output
+
+
+def test_open_view_file_when_read_to_its_end_then_returns_nothing_more(written: Path) -> None:
+    view = TieredFileSystem(written / "bucket" / TRANSFORMS[0].name)
+    file = view.open_input_file(f"segments-0/{120:020d}.log")
+    assert isinstance(file, OpenViewFile)
+    assert len(file.read()) == 7241
+    assert file.read() == b""
