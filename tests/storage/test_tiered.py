@@ -116,7 +116,7 @@ def test_log_of_each_transform_when_read_by_random_ranges_then_has_the_original_
 ) -> None:
     view = TieredFileSystem(written / "bucket" / transform.name, KeyRing.read(written / "keys.ini"))
     view = pickle.loads(pickle.dumps(view))
-    original = (LOGS / "sizes-0" if False else LOGS / "segments-0" / f"{120:020d}.log").read_bytes()
+    original = (LOGS / "segments-0" / f"{120:020d}.log").read_bytes()
     file = view.open_input_file(f"segments-0/{120:020d}.log")
     rng = random.Random(1)
     for _ in range(50):
@@ -248,12 +248,49 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
-def test_commands_when_given_a_key_ring_then_print_as_for_the_original_log(written: Path) -> None:
-    uri = f"tiered+file://{written}/bucket/{BOTH.name}"
-    keys = ("--key-ring", str(written / "keys.ini"))
-    for command in (["inspect", "--json"], ["verify"], ["table", "--topic", "segments"]):
-        there = run(*command, *keys, f"{uri}!/segments-0")
-        assert there.exit_code == 0, there.output
+def outputs(command: list[str], *source: str) -> str:
+    done = run(*command, *source)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["inspect", "--json"],
+        ["verify", "--json"],
+        ["replay", "--by-time"],
+        ["inspect", "--summary", "--json"],
+    ],
+)
+def test_command_when_given_a_key_ring_then_prints_as_for_the_original_log(
+    written: Path, command: list[str]
+) -> None:
+    keys, store = ["--key-ring", str(written / "keys.ini")], f"{written}/bucket/{BOTH.name}"
+    there = outputs([*command, *keys], f"tiered+file://{store}!/segments-0")
+    here = outputs(command, str(LOGS / "segments-0"))
+    assert there.replace(f"tiered+file://{store}!", str(LOGS)) == here
+
+
+def test_command_when_not_given_the_key_ring_then_the_error_names_the_option_in_one_line(
+    written: Path,
+) -> None:
+    done = run("inspect", f"tiered+file://{written}/bucket/{BOTH.name}!/segments-0")
+    assert done.exit_code != 0
+    assert "encrypted by key 'key-1': expected a key ring (--key-ring FILE)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_table_when_given_a_key_ring_then_writes_the_rows_of_the_original_log(
+    written: Path, tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    keys, store = ["--key-ring", str(written / "keys.ini")], f"{written}/bucket/{BOTH.name}"
+    outputs(["table", *keys, f"tiered+file://{store}!/segments-0", str(tmp_path / "there")])
+    outputs(["table", str(LOGS / "segments-0"), str(tmp_path / "here")])
+    there, here = (parquet.read_table(tmp_path / one).to_pylist() for one in ("there", "here"))
+    assert there
+    assert there == here
 
 
 def test_open_view_file_when_read_to_its_end_then_returns_nothing_more(written: Path) -> None:

@@ -1,4 +1,4 @@
-"""Segments in tiered storage, written by `TieredWriter.java`: Java's own cryptography and BouncyCastle, zstd-jni, Jackson."""
+"""Segments in tiered storage, written by `TieredWriter.java` with the libraries that the plugin uses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Transform:
 
 
 def key_pair(folder: Path, name: str = KEY_ID) -> Path:
-    """Write an RSA key pair as PEM, as the plugin takes it. Returns the path of the private key; `.pub` is the other."""
+    """Write an RSA key pair as PEM, as the plugin takes it. Returns the path of the private key beside the other."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 

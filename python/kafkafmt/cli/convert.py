@@ -20,6 +20,7 @@ from kafkafmt.cli.options import (
     codec_option,
     from_segment_start_option,
     json_option,
+    key_ring_option,
     memory_errors,
     on_corrupt_option,
     topics_option,
@@ -98,6 +99,7 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
 @from_segment_start_option()
 @engine_options()
 @json_option("Print JSON lines: one object for each segment, and a summary.")
+@key_ring_option()
 def convert(
     source: StoragePath,
     target: Path,

@@ -13,7 +13,13 @@ import click
 from kafkafmt._util.staging import staged_file
 from kafkafmt.cli.engines import cores, engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.options import from_segment_start_option, json_option, on_corrupt_option, topics_option
+from kafkafmt.cli.options import (
+    from_segment_start_option,
+    json_option,
+    key_ring_option,
+    on_corrupt_option,
+    topics_option,
+)
 from kafkafmt.cli.output import (
     damage_in_words,
     in_words,
@@ -95,6 +101,7 @@ _SHOWN_RANGES = 8
 @from_segment_start_option()
 @engine_options()
 @json_option("Print JSON lines: one object for each partition, and a summary.")
+@key_ring_option()
 def erase(
     source: StoragePath,
     target: Path,

@@ -12,6 +12,7 @@ import click
 
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.internal_topics import DamageReport, notify_unknown
+from kafkafmt.cli.options import key_ring_option
 from kafkafmt.cli.output import notify
 from kafkafmt.cli.row_output import RowOutput, row_output_options
 from kafkafmt.cli.values import Folder, Time
@@ -41,6 +42,7 @@ _LONG_FIELDS = (
 @click.option("--members", is_flag=True, help="Show members instead of offsets.")
 @click.option("--at", type=Time(), help="Show the state at this time.  [default: the end of the log]")
 @row_output_options()
+@key_ring_option()
 def groups(
     directories: tuple[StoragePath, ...],
     patterns: tuple[str, ...],

@@ -20,14 +20,14 @@ from kafkafmt.cli.broker_files import (
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.inspect_selection import Selection
-from kafkafmt.cli.options import from_segment_start_option, json_option
+from kafkafmt.cli.options import from_segment_start_option, json_option, key_ring_option
 from kafkafmt.cli.output import notify, print_json, print_lines, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.report import write_report
 from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.sources import find_sources
 from kafkafmt.cli.summary import run_summary
-from kafkafmt.cli.values import FILE, Count, complete_files
+from kafkafmt.cli.values import FILE, Count, complete_files, paths_with_key_ring
 from kafkafmt.cli.verify import run_verify
 from kafkafmt.log.overlaps import LowestOffsets
 
@@ -57,7 +57,14 @@ class _OffsetRange(click.ParamType[Any]):
     common="--records --offsets --limit --json --parquet --html --summary --deep --verify",
     page="inspect.md",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=complete_files)
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    metavar="PATH...",
+    callback=paths_with_key_ring,
+    shell_complete=complete_files,
+)
 @click.option("--records", is_flag=True, help="Show records instead of batches.")
 @click.option("--verify", "is_verifying", is_flag=True, help="Check for damage, as kafkafmt verify does.")
 @click.option("--summary", "is_summary", is_flag=True, help="Show a line for each topic.")
@@ -78,6 +85,7 @@ class _OffsetRange(click.ParamType[Any]):
 @from_segment_start_option()
 @index_check_options()
 @engine_options()
+@key_ring_option()
 def inspect(
     paths: tuple[str, ...],
     records: bool,

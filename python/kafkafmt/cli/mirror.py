@@ -32,6 +32,7 @@ from kafkafmt.cli.options import (
     from_segment_start_option,
     isolation_option,
     json_option,
+    key_ring_option,
     log_options,
     on_corrupt_option,
 )
@@ -193,6 +194,7 @@ class _MirrorCommand(HelpCommand):
 )
 @log_options()
 @json_option("Print the summary as one JSON object.")
+@key_ring_option()
 def mirror(
     source: MirrorAddress,
     target: MirrorAddress,

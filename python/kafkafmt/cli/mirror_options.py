@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kafkafmt.cli.options import Decorator, client_options, options
-from kafkafmt.cli.values import NEEDS_PYARROW, AddressType, Seconds, complete_folders
+from kafkafmt.cli.values import NEEDS_PYARROW, AddressType, Seconds, complete_folders, with_key_ring
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.aliases import Aliases
@@ -32,7 +32,7 @@ class MirrorAddressType(click.ParamType["MirrorAddress"]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MirrorAddress:
         try:
-            return parse_address(value)
+            return parse_address(with_key_ring(value, ctx))
         except (ValueError, OSError) as error:
             self.fail(str(error), param, ctx)
         except ImportError:

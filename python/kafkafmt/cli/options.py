@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, get_args
 
 import click
 
-from kafkafmt.cli.values import complete_topics
+from kafkafmt.cli.values import KEY_RING, complete_topics
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.memory.store_kind import StoreKind
 from kafkafmt.server.options import LogFormat, LogLevel
@@ -102,6 +102,24 @@ def topics_option() -> Decorator:
 def isolation_option(help_text: str, *, default: str | None = None) -> Decorator:
     """Return a decorator that adds `--isolation`."""
     return click.option("--isolation", type=click.Choice(sorted(ISOLATIONS)), default=default, help=help_text)
+
+
+def key_ring_option() -> Decorator:
+    """Return a decorator that adds `--key-ring`. The types and callbacks of `kafkafmt.cli.values` apply it to paths."""
+    return click.option(
+        "--key-ring",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        is_eager=True,  # before the paths
+        expose_value=False,
+        callback=_keep_key_ring,
+        metavar="FILE",
+        help="The keys of encrypted tiered storage and backups.",
+    )
+
+
+def _keep_key_ring(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        ctx.meta[KEY_RING] = str(path.absolute())
 
 
 def from_segment_start_option() -> Decorator:

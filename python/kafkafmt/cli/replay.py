@@ -20,6 +20,7 @@ from kafkafmt.cli.options import (
     cluster_errors,
     codec_option,
     json_option,
+    key_ring_option,
     memory_errors,
 )
 from kafkafmt.cli.output import ended_by_signals, notify, progress_bar
@@ -96,6 +97,7 @@ _TO_STANDARD_OUTPUT = Part("writing")
     "A file of such settings, one a line, as for passwords.",
 )
 @json_option("Print the summary as one JSON object.")
+@key_ring_option()
 def replay(
     source: StoragePath | ClusterAddress,
     target: str,

@@ -15,6 +15,7 @@ from kafkafmt.cli.config_file import config_option
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     from_segment_start_option,
+    key_ring_option,
     memory_errors,
     needs,
     options,
@@ -139,6 +140,7 @@ _limit_options = options(
 @security_options
 @_limit_options
 @operations_options
+@key_ring_option()
 def serve(
     directory: StoragePath,
     listen: Address,

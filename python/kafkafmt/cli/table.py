@@ -24,7 +24,7 @@ from kafkafmt.cli.log_selection import (
     memory_options,
     print_summary,
 )
-from kafkafmt.cli.options import json_option, memory_errors, needs, store_kind, store_options
+from kafkafmt.cli.options import json_option, key_ring_option, memory_errors, needs, store_kind, store_options
 from kafkafmt.cli.output import damage_in_words, ended_by_signals, in_words, notify, progress_bar
 from kafkafmt.cli.topic_selection import (
     DEFAULT_COMMIT_SECONDS,
@@ -86,6 +86,7 @@ _SPARK_CORE_BYTES = 1024**3
 @live_options()
 @engine_options()
 @json_option("Print the summary as one JSON object.")
+@key_ring_option()
 def table(
     source: StoragePath | ClusterAddress,
     target: Path,

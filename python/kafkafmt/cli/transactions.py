@@ -9,6 +9,7 @@ import click
 
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.internal_topics import DamageReport, notify_unknown
+from kafkafmt.cli.options import key_ring_option
 from kafkafmt.cli.output import notify, time_in_words
 from kafkafmt.cli.row_output import RowOutput, row_output_options
 from kafkafmt.cli.values import Folder, Time
@@ -35,6 +36,7 @@ _LONG_FIELDS = (
     help="How long transactions are open at this time.  [default: the last write of a transaction]",
 )
 @row_output_options()
+@key_ring_option()
 def transactions(
     directories: tuple[StoragePath, ...],
     shows_all: bool,

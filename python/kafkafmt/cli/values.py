@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt._util.sizes import parse_size
 from kafkafmt.storage import RemotePath, StoragePath, is_uri, storage_path
-from kafkafmt.storage.locations import without_secrets
+from kafkafmt.storage.locations import with_view_option, without_secrets
 from kafkafmt.types import TopicPartition
 
 NEEDS_PYARROW = "needs pyarrow: pip install 'kafkafmt[arrow]'"
@@ -128,6 +128,21 @@ class OffsetOrTime(click.ParamType[int | datetime]):
         return value if isinstance(value, int) else Time().convert(value, param, ctx)
 
 
+# The name in `click.Context.meta` of the path that `--key-ring` names.
+KEY_RING = "kafkafmt.key_ring"
+
+
+def with_key_ring(path: str, ctx: click.Context | None) -> str:
+    """Return a path or URI as it was given, or a URI of tiered storage or a backup with the option `--key-ring`."""
+    found = None if ctx is None else ctx.meta.get(KEY_RING)
+    return path if found is None else with_view_option(path, "key_ring", found)
+
+
+def paths_with_key_ring(ctx: click.Context, _: click.Parameter, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return `with_key_ring` of each path: the callback of an argument of several paths."""
+    return tuple(with_key_ring(path, ctx) for path in paths)
+
+
 class Folder(click.ParamType[StoragePath]):
     """A folder to read: a local path, or a URI that `kafkafmt.storage` supports."""
 
@@ -142,7 +157,7 @@ class Folder(click.ParamType[StoragePath]):
         if not is_uri(value) or Path(value).exists():
             return self._local(value, param, ctx)
         try:
-            found = storage_path(value)
+            found = storage_path(with_key_ring(value, ctx))
             if self._must_exist and not found.is_dir():
                 self.fail(f"{found}: {'not a folder' if found.exists() else 'no such folder'}", param, ctx)
             return found

@@ -10,7 +10,7 @@ import click
 
 from kafkafmt.cli.engines import engine_options, ensure_engine, spark_job
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.options import json_option
+from kafkafmt.cli.options import json_option, key_ring_option
 from kafkafmt.cli.output import (
     damage_in_words,
     in_words,
@@ -21,16 +21,24 @@ from kafkafmt.cli.output import (
     range_in_words,
 )
 from kafkafmt.cli.sources import find_sources
-from kafkafmt.cli.values import complete_files
+from kafkafmt.cli.values import complete_files, paths_with_key_ring
 from kafkafmt.jobs.verify import FileCheck, IndexedSegments, check_file, check_logs, totals
 
 _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")
 
 
 @click.command(cls=HelpCommand, common="--engine --master --json", page="inspect.md")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", shell_complete=complete_files)
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    metavar="PATH...",
+    callback=paths_with_key_ring,
+    shell_complete=complete_files,
+)
 @engine_options()
 @json_option("Print JSON lines: one object for each file.")
+@key_ring_option()
 def verify(paths: tuple[str, ...], engine: str, master: str | None, as_json: bool) -> int:
     """Check log segments for damage.
 

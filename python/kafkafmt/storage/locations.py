@@ -152,6 +152,19 @@ def storage_path(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
     return Storages().locate(path)
 
 
+def with_view_option(path: str, name: str, value: str) -> str:
+    """Return a URI of a view with an option in its query, unless that sets it. Other paths are returned unchanged.
+
+    >>> with_view_option("backup+file:///backups/prod", "key_ring", "/etc/keys.ini")
+    'backup+file:///backups/prod?key_ring=%2Fetc%2Fkeys.ini'
+    """
+    view, plus, _ = path.partition(":")[0].lower().partition("+")
+    _, mark, query = path.partition("?")
+    if not plus or view not in _VIEWS or name in dict(parse_qsl(query, keep_blank_values=True)):
+        return path
+    return f"{path}{'&' if query else '' if mark else '?'}{urlencode({name: value})}"
+
+
 def absolute_paths(
     paths: Iterable[str | os.PathLike[str] | RemotePath], options: Mapping[str, str] | None = None
 ) -> list[StoragePath]:
