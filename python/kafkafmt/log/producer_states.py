@@ -62,6 +62,14 @@ class SequenceRange(NamedTuple):
         )
 
 
+class OpenProducer(NamedTuple):
+    """A producer with an open transaction, which begins at `first_offset`."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+
+
 class ProducerState(NamedTuple):
     """The state of a producer: its last ranges in this epoch. timestamp: that of its last batch, in milliseconds."""
 
@@ -125,6 +133,24 @@ class ProducerStates:
             }
         )
         return states
+
+    @classmethod
+    def of_open(cls, producers: Iterable[OpenProducer]) -> ProducerStates:
+        """Return the states in which only the open transactions are known."""
+        states = cls()
+        for producer_id, epoch, first_offset in producers:
+            states._producers[producer_id] = ProducerState(epoch)
+            states._tracker = TransactionTracker(
+                {**states._tracker.open_transactions, producer_id: first_offset}
+            )
+        return states
+
+    def open_producers(self) -> tuple[OpenProducer, ...]:
+        """Return the producers that have a transaction open."""
+        return tuple(
+            OpenProducer(one, max(self._producers.get(one, ProducerState(0)).producer_epoch, 0), first_offset)
+            for one, first_offset in self._tracker.open_transactions.items()
+        )
 
     def snapshot(self) -> bytes:
         """Return the bytes of a `.snapshot` file with these states."""

@@ -414,12 +414,14 @@ class Mirror:
     def _acknowledged(self, topic_partition: TopicPartition) -> int:
         """Return the source's offset before which all batches have arrived, or were left out."""
         pending = self._target.pending(topic_partition)
+        if pending is None:
+            pending = self._target.not_durable(topic_partition)
         if pending is not None:
             return pending
         stopped = self.statistics.stopped.get(topic_partition)
         return self._source.position(topic_partition) if stopped is None else stopped.offset
 
-    def _commit(self) -> None:
+    def _commit(self, *, is_last: bool = False) -> None:
         """Commit the offsets of batches that have arrived, once they are durable."""
         self._commit_due = time.monotonic() + self._options.commit_interval
         self._source.refresh_positions()
@@ -432,6 +434,7 @@ class Mirror:
             self._target.keep_positions(changed)
             self._source.commit(changed)
             self._committed.update(changed)
+        self._target.complete_commit(is_last=is_last)
 
     def _make_durable(self) -> bool:
         try:
@@ -477,7 +480,7 @@ class Mirror:
         self._target.drain(self._options.shutdown_timeout)
         self._collect()
         self._target.finish(self._started)
-        self._commit()
+        self._commit(is_last=True)
         self._begin_lost_again()
         self._collect_gone()
         self.measure_lag()

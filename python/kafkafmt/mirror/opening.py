@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.mirror.options import OFFSET_MAP_PREFIX, MirrorOptions
 from kafkafmt.mirror.provenance_topic import TopicProvenanceStore
+from kafkafmt.mirror.sources.assigned import AssignedClusterSource
 from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics
@@ -37,20 +38,27 @@ from kafkafmt.mirror.targets.batches import BatchSender
 from kafkafmt.mirror.targets.cluster import ClusterTarget
 from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.mirror.targets.records import RecordSender
+from kafkafmt.mirror.targets.plain_store import open_plain_store
+from kafkafmt.mirror.targets.sealed import SealedTarget
 from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.transactions import TransactionalTarget
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.net import Producer, RawProducer
-from kafkafmt.storage import limit_read_ahead
+from kafkafmt.storage import RemotePath, limit_read_ahead
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.mirror.offset_map import OffsetMapStore
     from kafkafmt.mirror.protocols import Source, Target
+    from kafkafmt.mirror.statistics import Way
+    from kafkafmt.mirror.targets.sealed import SegmentStore
     from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
+
+# Opens the store of sealed segments, for a source, its cluster, and the statistics of the mirror.
+OpenStore = Callable[[MirrorOptions, "Source", "MirrorCluster | None", Statistics], "SegmentStore"]
 
 _FOREVER_MS = 2**31 - 1
 _LINGER_MS = 5
@@ -60,10 +68,13 @@ _MAX_BEYOND_BYTES = 2**31
 
 
 @contextmanager
-def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
+def open_mirror(
+    options: MirrorOptions, report: Report, open_store: OpenStore | None = None
+) -> Iterator[Mirror]:
     """Create a mirror, and close it at the end of the block. Raises MirrorError and OSError.
 
     report: called with the statistics every `progress_interval` seconds.
+    open_store: opens the store of sealed segments that is the target; by default that of a target with a URI.
     """
     raise_limit()
     memory = HeldMemory(options.memory)
@@ -79,7 +90,13 @@ def open_mirror(options: MirrorOptions, report: Report) -> Iterator[Mirror]:
             if target_cluster is not None:
                 store = _open_own_store(options, source.name, target_cluster)
                 stack.callback(store.close)
-            target = _open_target(stack, options, source, target_cluster, store, statistics)
+            if open_store is not None or isinstance(options.target, RemotePath):
+                sealed_store = (open_store or open_plain_store)(options, source, source_cluster, statistics)
+                way: Way = "deep" if options.is_deep else "raw"
+                target: Target = SealedTarget(sealed_store, statistics, options.sealing, way)
+                stack.callback(target.close)
+            else:
+                target = _open_target(stack, options, source, target_cluster, store, statistics)
             loops = _open_loop_check(stack, options, source_cluster, target_cluster, store)
         except ValueError as error:  # from clients, for options that are not valid
             raise MirrorError(str(error)) from None
@@ -203,9 +220,14 @@ def _open_source(
             )
         group = options.group
         if group is None:
-            group = derived_group(cluster.id, Path(str(options.target)) if target is None else target.id)
-        _log.info("offsets are committed at the source", group=group)
-        source = ClusterSource(cluster, options.selection, options, group)
+            assert not isinstance(options.target, ClusterAddress) or target is not None
+            there = options.target if target is None else target.id
+            group = derived_group(cluster.id, str(there) if isinstance(there, RemotePath) else there)
+        if options.shares_partitions:
+            _log.info("offsets are committed at the source", group=group)
+            source = ClusterSource(cluster, options.selection, options, group)
+        else:
+            source = AssignedClusterSource(cluster, options.selection, options, None)
     stack.callback(source.close)
     return source
 

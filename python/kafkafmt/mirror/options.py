@@ -15,6 +15,7 @@ from kafkafmt.mirror.aliases import HEARTBEATS_TOPIC, Aliases
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.memory import MirrorMemory
+from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.storage import RemotePath
@@ -58,6 +59,9 @@ class MirrorOptions:
     appends: append to records at a target cluster that the offset map does not know.
     is_exactly_once: send batches and the offset map in transactions of the target cluster.
     offset_map: `topic:NAME` at the target, or the path of a file.
+    sealing: how segments for a store are sealed.
+    shares_partitions: share the partitions of a cluster with other mirrors of the group; else this mirror takes all,
+        and needs no group.
     commit_interval: how often files are flushed, the offset map is saved, and offsets are committed.
     progress_interval: how often progress is reported; 0 for never.
     memory_bytes: the most memory beyond what the process starts with.
@@ -93,6 +97,8 @@ class MirrorOptions:
     appends: bool = False
     is_exactly_once: bool = False
     offset_map: str = DEFAULT_OFFSET_MAP
+    sealing: Sealing = field(default_factory=Sealing)
+    shares_partitions: bool = True
     commit_interval: float = 5.0
     progress_interval: float = 10.0
     memory_bytes: int = 256 * MIB
@@ -103,8 +109,10 @@ class MirrorOptions:
             raise MirrorError(
                 f"{self.target}: expected no topics in the target's address: --rename gives topics other names"
             )
-        if isinstance(self.target, RemotePath):
-            raise MirrorError(f"{self.target}: expected a cluster or a local folder as target, found a URI")
+        if isinstance(self.target, RemotePath) and not self.target.storage.is_writable:
+            raise MirrorError(f"{self.target}: expected a store as target, found a read-only view of one")
+        if self.restarts_recreated and isinstance(self.target, RemotePath):
+            raise MirrorError("--restart-recreated needs a cluster or a local folder as target: it renames the old log")
         self._check_syncs()
         if self.repartitions and not self.into_cluster:
             raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")

@@ -220,6 +220,10 @@ class Target(Protocol):
         """Return the first offset of the source that is under way; None if nothing is."""
         return None
 
+    def not_durable(self, topic_partition: TopicPartition) -> int | None:
+        """Return the first offset of the source that only `finish` makes durable; None if there is none."""
+        return None
+
     def drain(self, timeout: float) -> None:
         """Wait up to `timeout` seconds until nothing is under way, except for partitions that have failed."""
         return
@@ -233,6 +237,13 @@ class Target(Protocol):
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Save the source's positions, after `make_durable`, if the target's batches do not imply them."""
+        return
+
+    def complete_commit(self, *, is_last: bool) -> None:
+        """Complete a commit. Called after `keep_positions`, also if no position has changed.
+
+        is_last: the mirror ends after it.
+        """
         return
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:

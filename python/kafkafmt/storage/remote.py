@@ -123,6 +123,11 @@ class RemoteStorage:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     read_ahead: ReadAhead = field(default_factory=ReadAhead, repr=False)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether files can be written: not in a view."""
+        return hasattr(self.filesystem, "open_output_stream")
+
     def uri_of(self, path: str) -> str:
         """Return the URI of a file or folder, without credentials and query."""
         return self.uri + path[len(self.base) :]
@@ -224,7 +229,7 @@ class RemoteStorage:
 
     def _writable(self, path: RemotePath) -> FileSystem:
         """Return the file system. Raises OSError (EROFS) if it is read-only."""
-        if not hasattr(self.filesystem, "open_output_stream"):
+        if not self.is_writable:
             raise OSError(
                 errno.EROFS, "cannot be written: expected a store, found a read-only view", path.uri
             )

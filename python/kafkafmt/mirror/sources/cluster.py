@@ -72,7 +72,7 @@ class ClusterSource(Source):
     """
 
     def __init__(
-        self, cluster: MirrorCluster, address: ClusterAddress, options: MirrorOptions, group: str
+        self, cluster: MirrorCluster, address: ClusterAddress, options: MirrorOptions, group: str | None
     ) -> None:
         self._cluster, self._address, self._options = cluster, address, options
         self.name = cluster.id
@@ -116,7 +116,7 @@ class ClusterSource(Source):
         }
         config = cluster.config_of(RawConsumer)
         self._consumer = RawConsumer(**{**defaults, **config, **fixed})
-        self._group = group
+        self._group = group or ""
         given = config.get("session_timeout_ms")
         self.patience = _PATIENCE_SECONDS if given is None else 2 * given / 1000
         self._goals: dict[TopicPartition, int] = {}
@@ -124,7 +124,11 @@ class ClusterSource(Source):
         self._looked_at = float("-inf")
         if not options.is_following:
             self._set_goals()
-        if options.is_following or options.into_cluster:
+        self._begin_reading()
+
+    def _begin_reading(self) -> None:
+        """Join the group, or take all partitions."""
+        if self._options.is_following or self._options.into_cluster:
             self._join_group()
         else:
             self._consumer.assign(list(map(_kafka, self._goals)))

@@ -1,0 +1,251 @@
+"""A target that writes sealed segments: the source's batches with the source's offsets, each exactly once.
+
+Batches are written to a spool, a local folder. A segment is sealed when it is full or old enough, or when the spool is
+full. Threads then store sealed segments, while the mirror continues. A `SegmentStore` says where, and where each
+partition continues after a restart. Only segments that are stored count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafkafmt._util.descriptors import max_open_logs
+from kafkafmt._util.staging import StagedFolder
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.batch_writer import ensure_ascending
+from kafkafmt.log.segment import LOG_SUFFIX
+from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target, contiguous_ranges, record_count
+from kafkafmt.mirror.statistics import Moved
+from kafkafmt.mirror.targets.spool import SealedSegment, SpooledSegment
+from kafkafmt.records.batch import RecordBatch
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.log.producer_states import ProducerStates
+    from kafkafmt.mirror.sealing import Sealing
+    from kafkafmt.mirror.statistics import Statistics, Stopped, Way
+    from kafkafmt.types import TopicPartition
+
+_SEGMENT_BYTES = "segment.bytes"
+_STORED_AT_ONCE = 4
+
+
+class SegmentStore(Protocol):
+    """Where sealed segments are stored. All methods but `put` are called by the mirror's thread.
+
+    spool: the path of the spool: its name is free, and its folder exists.
+    """
+
+    spool: Path
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
+        """Note the topics at the source, as `Target.prepare`. Return the configuration of their segments."""
+
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        """Compare the topic id with that of the stored segments, as `Target.identify`."""
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return where the stored segments end, as `Target.resume_offset`."""
+
+    def producers(self, topic_partition: TopicPartition) -> ProducerStates:
+        """Return the states of the producers where the stored segments end."""
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        """Note that the partition begins at this position of the source."""
+
+    def put(self, segment: SealedSegment) -> Any:
+        """Store the files of a segment. Returns what `add` needs. Called in threads. Raises OSError."""
+
+    def add(self, segment: SealedSegment, stored: Any) -> None:
+        """Note that a segment was stored. The segments of a partition arrive in order."""
+
+    def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Note the source's positions. All batches before them are in stored segments."""
+
+    def complete_commit(self, *, is_last: bool) -> None:
+        """Make what was noted durable. is_last: no further call follows."""
+
+    def close(self) -> None:
+        """Release locks."""
+
+
+class SealedTarget(Target):
+    """Seals segments of the source's batches, and stores them in a `SegmentStore`."""
+
+    def __init__(self, store: SegmentStore, statistics: Statistics, sealing: Sealing, way: Way) -> None:
+        self._store, self.statistics = store, statistics
+        self._sealing, self._way = sealing, way
+        self._spool = StagedFolder(store.spool)
+        self._names = count()
+        self._threads = ThreadPoolExecutor(_STORED_AT_ONCE, "store")
+        self._configs: dict[str, Mapping[str, str]] = {}
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}
+        self._producers: dict[TopicPartition, ProducerStates] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._open: OrderedDict[TopicPartition, SpooledSegment] = OrderedDict()  # last used last
+        self._max_open = max(max_open_logs(), 1)
+        self._storing: defaultdict[TopicPartition, deque[tuple[SealedSegment, Future[Any]]]] = defaultdict(deque)
+        self._open_bytes = self._storing_bytes = 0
+        self._ending: set[TopicPartition] = set()
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        self._configs.update(self._store.prepare(topics, again=again))
+
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        self._topic_ids[topic_partition] = topic_id
+        self._store.identify(topic_partition, topic_id)
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return self._store.resume_offset(topic_partition)
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        self._ending.discard(topic_partition)
+        self._ends[topic_partition] = position
+        self._producers.pop(topic_partition, None)
+        self._store.begin(topic_partition, position)
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        try:
+            for first, stop in contiguous_ranges(run):
+                self._append(topic_partition, run, first, stop)
+        except KafkaFormatError as error:
+            raise PartitionError(str(error)) from None
+        moved = Moved(len(run), record_count(run), int(run.index["size"].sum()))
+        self.statistics.count(topic_partition, moved, self._way, int(run.index["max_timestamp"][-1]))
+        if self._open_bytes + self._storing_bytes > self._sealing.spool_bytes:
+            self._empty_spool()
+
+    def advance(self) -> Iterator[Stopped]:
+        """Note what was stored, and seal segments that are old enough. Raises OSError if storing has failed."""
+        self._collect()
+        due = time.monotonic() - self._sealing.interval
+        for one in [one for one, segment in self._open.items() if segment.opened <= due]:
+            self._seal(one)
+        return iter(())
+
+    def not_durable(self, topic_partition: TopicPartition) -> int | None:
+        storing = self._storing.get(topic_partition)
+        if storing:
+            return storing[0][0].base_offset
+        segment = self._open.get(topic_partition)
+        return None if segment is None else segment.base_offset
+
+    def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Seal the segments of these partitions. The next `make_durable` waits until they are stored."""
+        for one in topic_partitions:
+            self._ending.add(one)
+            self._seal(one)
+
+    def make_durable(self) -> None:
+        """Wait until the segments of finished partitions are stored. Raises OSError if that has failed."""
+        self._collect()
+        while left := [future for one in self._ending for _, future in self._storing.get(one, ())]:
+            wait(left, return_when=FIRST_COMPLETED)
+            self._collect()
+
+    def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._store.keep_positions(positions)
+
+    def complete_commit(self, *, is_last: bool) -> None:
+        self._store.complete_commit(is_last=is_last)
+
+    def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Forget partitions. A segment that is not sealed is fetched again by the mirror that takes them over."""
+        for one in topic_partitions:
+            segment = self._open.pop(one, None)
+            if segment is not None:
+                self._open_bytes -= segment.size_in_bytes
+                segment.release()
+            self._ending.discard(one)
+            self._topic_ids.pop(one, None)
+            self._producers.pop(one, None)
+            self._ends.pop(one, None)
+
+    def close(self) -> None:
+        """Remove the spool. What is being stored is waited for."""
+        try:
+            self._threads.shutdown(cancel_futures=True)
+            self.forget(list(self._open))
+        finally:
+            self._spool.remove()
+            self._store.close()
+
+    def _append(self, topic_partition: TopicPartition, run: BatchRun, first: int, stop: int) -> None:
+        ensure_ascending(run.index[first:stop], self._ends[topic_partition], self._spool.path)
+        most_bytes = self._sealing.segment_bytes
+        own = self._configs.get(topic_partition.topic, {}).get(_SEGMENT_BYTES)
+        if own is not None:
+            most_bytes = min(most_bytes, max(int(own), 1))
+        while first < stop:
+            segment = self._segment(topic_partition, run, first)
+            fitting = segment.fitting(run.index[first:stop], most_bytes)
+            if fitting:
+                segment.append_run(run, first, first + fitting)
+                self._open_bytes += int(run.index["size"][first : first + fitting].sum())
+                first += fitting
+                self._ends[topic_partition] = int(run.index["last_offset"][first - 1]) + 1
+            if first < stop:
+                self._seal(topic_partition)
+
+    def _segment(self, topic_partition: TopicPartition, run: BatchRun, first: int) -> SpooledSegment:
+        """Return the open segment of a partition, or a new one for batch `first` of a run."""
+        found = self._open.get(topic_partition)
+        if found is None:
+            producers = self._producers.get(topic_partition)
+            if producers is None:
+                producers = self._producers[topic_partition] = self._store.producers(topic_partition)
+            found = self._open[topic_partition] = SpooledSegment(
+                self._spool.path / str(next(self._names)),
+                topic_partition,
+                self._topic_ids.get(topic_partition),
+                RecordBatch(run, first).base_offset,
+                producers,
+            )
+        self._open.move_to_end(topic_partition)
+        if not found.is_open and len(self._open) > self._max_open:
+            for one in list(self._open.values())[: -self._max_open]:
+                one.release()
+        return found
+
+    def _seal(self, topic_partition: TopicPartition) -> None:
+        """Seal the open segment of a partition, if it has one, and let a thread store it."""
+        segment = self._open.pop(topic_partition, None)
+        if segment is None:
+            return
+        self._open_bytes -= segment.size_in_bytes
+        self._storing_bytes += segment.size_in_bytes
+        sealed = segment.seal()
+        self._storing[topic_partition].append((sealed, self._threads.submit(self._store.put, sealed)))
+
+    def _collect(self) -> None:
+        """Note what was stored, and remove it from the spool. Raises OSError if storing has failed."""
+        for topic_partition in list(self._storing):
+            storing = self._storing[topic_partition]
+            while storing and storing[0][1].done():
+                sealed, future = storing[0]
+                self._store.add(sealed, future.result())
+                storing.popleft()
+                self._storing_bytes -= sealed.size_in_bytes
+                for path in sealed.files.values():
+                    path.unlink(missing_ok=True)
+                sealed.files[LOG_SUFFIX].parent.rmdir()
+            if not storing:
+                del self._storing[topic_partition]
+
+    def _empty_spool(self) -> None:
+        """Seal the largest segments, and wait until the spool has room."""
+        most = self._sealing.spool_bytes
+        while self._open_bytes > most // 2:
+            self._seal(max(self._open, key=lambda one: self._open[one].size_in_bytes))
+        while self._storing_bytes and self._open_bytes + self._storing_bytes > most:
+            futures = [future for storing in self._storing.values() for _, future in storing]
+            wait(futures, return_when=FIRST_COMPLETED)
+            self._collect()
