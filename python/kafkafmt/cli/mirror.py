@@ -21,6 +21,7 @@ from kafkafmt.cli.mirror_options import (
     OFFSETS,
     MetricsAddressType,
     MirrorAddressType,
+    sealing_options,
     shared_options,
     sync_options,
     sync_settings,
@@ -40,6 +41,7 @@ from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, 
 from kafkafmt.cli.values import Seconds, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.options import DEFAULT_BATCH_BYTES, Beginning, MirrorOptions
+from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
 
@@ -192,6 +194,7 @@ class _MirrorCommand(HelpCommand):
     default=MirrorOptions.shutdown_timeout,
     help="How long to wait at the end for batches in flight.",
 )
+@sealing_options()
 @log_options()
 @json_option("Print the summary as one JSON object.")
 @key_ring_option()
@@ -212,6 +215,10 @@ def mirror(
     target_config: tuple[tuple[str, str], ...],
     target_config_file: Path | None,
     metrics: tuple[str, int] | None,
+    segment_bytes: int,
+    segment_age: float,
+    spool: Path | None,
+    spool_bytes: int,
     log_format: Any,
     log_level: Any,
     as_json: bool,
@@ -227,8 +234,8 @@ def mirror(
     kafkafmt mirror /backup kafka://west:9092
     kafkafmt mirror offsets kafka://east:9092 kafka://west:9092 --group billing
 
-    SRC and DST are folders, or kafka://HOST:PORT[,HOST:PORT]. SRC may also be the URI of a folder, as s3://BUCKET/LOGS,
-    of tiered storage (tiered+URI) or of a backup (backup+URI). After the slash of a cluster SRC may name topics and
+    SRC and DST are folders, URIs of folders, as s3://BUCKET/LOGS, or kafka://HOST:PORT[,HOST:PORT]. SRC may also be the
+    URI of tiered storage (tiered+URI) or of a backup (backup+URI). After the slash of a cluster SRC may name topics and
     regular expressions, separated by commas. By default all topics are mirrored except those that begin with two
     underscores. Missing topics are created at DST with SRC's partitions and configuration. Topics keep their names,
     unless --rename or --topic-prefix say others. A topic that came from DST's cluster is not mirrored back.
@@ -266,6 +273,7 @@ def mirror(
             target_config=client_settings(target_config, target_config_file),
             topic_names=TopicNames.parsed(topic_prefix, renames),
             topic_settings=TopicSettings.parsed(topic_config),
+            sealing=Sealing(segment_bytes, segment_age, spool, spool_bytes),
             **sync_settings(syncs_groups=syncs_groups, groups=groups, heartbeats=heartbeats),
             **settings,
         )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from kafkafmt._util.sizes import GIB, KIB, MIB, size_text
 from kafkafmt.cli.options import Decorator, client_options, options
-from kafkafmt.cli.values import NEEDS_PYARROW, AddressType, Seconds, complete_folders, with_key_ring
+from kafkafmt.cli.values import NEEDS_PYARROW, AddressType, Seconds, Size, complete_folders, with_key_ring
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.aliases import Aliases
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.server.options import DEFAULT_HOST
 from kafkafmt.storage.locations import without_secrets
 
@@ -125,6 +128,36 @@ def sync_options() -> Decorator:
             type=Seconds(),
             default=MirrorOptions.heartbeat_interval,
             help="How often heartbeats are written.",
+        ),
+    )
+
+
+def sealing_options() -> Decorator:
+    """Return a decorator that adds the options of segments that are stored in an object store."""
+    return options(
+        click.option(
+            "--segment-bytes",
+            type=Size(least=KIB, most=GIB),
+            default=size_text(Sealing.segment_bytes),
+            help="The size at which a segment is stored in an object store; that of the topic if it is lower.",
+        ),
+        click.option(
+            "--segment-age",
+            type=Seconds(),
+            default=Sealing.interval,
+            help="The age at which a segment is stored in an object store, full or not.",
+        ),
+        click.option(
+            "--spool",
+            metavar="DIR",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="The folder for segments that are not stored yet.  [default: that for temporary files]",
+        ),
+        click.option(
+            "--spool-bytes",
+            type=Size(least=MIB),
+            default=size_text(Sealing.spool_bytes),
+            help="The most bytes there. A full spool stores segments early, and the mirror waits for room.",
         ),
     )
 

@@ -97,8 +97,7 @@ class TopicConfigFile:
             after = dict(change(dict(before)))
             if after == before and path.exists():
                 return
-            text = "\n".join(_section(name, topic) for name, topic in sorted(after.items()))
-            self._known = stamp_of(replace_file(path, text.encode())), after
+            self._known = stamp_of(replace_file(path, topic_configs_text(after).encode())), after
 
 
 def read_topic_configs(directory: str | os.PathLike[str] | RemotePath) -> Mapping[str, TopicConfig]:
@@ -133,6 +132,11 @@ def topic_config(section: Section) -> TopicConfig:
             f"{_PARTITIONS} is {partitions[:_SHOWN]!r}: 1 to 2^31 - 1 is expected", _PARTITIONS
         )
     return TopicConfig(int(partitions), configs)
+
+
+def topic_configs_text(topics: Mapping[str, TopicConfig]) -> str:
+    """Return the text of a `topics.ini`. Raises ValueError for a name or value that an INI file cannot store."""
+    return "\n".join(_section(name, topic) for name, topic in sorted(topics.items()))
 
 
 def ensure_storable(name: str, topic: TopicConfig) -> None:

@@ -37,8 +37,8 @@ from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.batches import BatchSender
 from kafkafmt.mirror.targets.cluster import ClusterTarget
 from kafkafmt.mirror.targets.directory import DirectoryTarget
-from kafkafmt.mirror.targets.records import RecordSender
 from kafkafmt.mirror.targets.plain_store import open_plain_store
+from kafkafmt.mirror.targets.records import RecordSender
 from kafkafmt.mirror.targets.sealed import SealedTarget
 from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.transactions import TransactionalTarget

@@ -112,7 +112,9 @@ class MirrorOptions:
         if isinstance(self.target, RemotePath) and not self.target.storage.is_writable:
             raise MirrorError(f"{self.target}: expected a store as target, found a read-only view of one")
         if self.restarts_recreated and isinstance(self.target, RemotePath):
-            raise MirrorError("--restart-recreated needs a cluster or a local folder as target: it renames the old log")
+            raise MirrorError(
+                "--restart-recreated needs a cluster or a local folder as target: it renames the old log"
+            )
         self._check_syncs()
         if self.repartitions and not self.into_cluster:
             raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")

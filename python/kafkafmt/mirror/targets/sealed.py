@@ -92,7 +92,9 @@ class SealedTarget(Target):
         self._ends: dict[TopicPartition, int] = {}
         self._open: OrderedDict[TopicPartition, SpooledSegment] = OrderedDict()  # last used last
         self._max_open = max(max_open_logs(), 1)
-        self._storing: defaultdict[TopicPartition, deque[tuple[SealedSegment, Future[Any]]]] = defaultdict(deque)
+        self._storing: defaultdict[TopicPartition, deque[tuple[SealedSegment, Future[Any]]]] = defaultdict(
+            deque
+        )
         self._open_bytes = self._storing_bytes = 0
         self._ending: set[TopicPartition] = set()
 

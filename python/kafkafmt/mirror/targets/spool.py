@@ -40,6 +40,7 @@ class SealedSegment:
     files: its local files by suffix.
     leader_epochs: leader epoch and its first offset in this segment.
     open_transactions: those that are open at its end.
+    end_snapshot: the bytes of the `.snapshot` with the states of producers at its end.
     """
 
     topic_partition: TopicPartition
@@ -51,6 +52,7 @@ class SealedSegment:
     files: Mapping[str, Path]
     leader_epochs: tuple[tuple[int, int], ...]
     open_transactions: tuple[OpenProducer, ...]
+    end_snapshot: bytes
 
 
 @dataclass
@@ -132,6 +134,7 @@ class SpooledSegment:
             {**files, LOG_SUFFIX: self.path},  # readers see a segment once its .log is there: it comes last
             tuple(self._epochs),
             self.producers.open_producers(),
+            self.producers.snapshot(),
         )
 
     def _note_epochs(self, run: BatchRun, first: int, stop: int) -> None:
@@ -144,4 +147,3 @@ class SpooledSegment:
             if epoch > known:
                 self._epochs.append((epoch, first_offset(run, number)))
                 known = epoch
-

@@ -1,0 +1,202 @@
+"""A log directory at a URI as a store of sealed segments: each partition is a folder with segments and their indexes.
+
+An object store cannot append to a file, so a segment is stored whole: its indexes first, its `.log` last. A partition
+continues at the end of its last `.log`. Files that a killed mirror stored without a `.log` are stored again, or are
+ignored by readers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkafmt._util.ini import IniError
+from kafkafmt._util.uuids import uuid_text
+from kafkafmt.log.broker_files.errors import BrokerFileError
+from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpoch, leader_epochs
+from kafkafmt.log.partition_metadata import FILE_NAME as METADATA_FILE
+from kafkafmt.log.partition_metadata import read_topic_id
+from kafkafmt.log.producer_states import ProducerStates
+from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment, is_segment_file_name, segment_file_name
+from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
+from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
+from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.protocols import PartitionError, SourceTopic
+from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
+from kafkafmt.mirror.targets.sealed import SegmentStore
+from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
+from kafkafmt.storage import RemotePath, read_file, storage_of, write_file
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kafkafmt.mirror.clusters import MirrorCluster
+    from kafkafmt.mirror.options import MirrorOptions
+    from kafkafmt.mirror.protocols import Source
+    from kafkafmt.mirror.statistics import Statistics
+    from kafkafmt.mirror.targets.spool import SealedSegment
+    from kafkafmt.types import TopicPartition
+
+
+def spool_path(given: Path | None, target: str) -> Path:
+    """Return the path of the spool of a target: in the folder that the user gave, or in that for temporary files."""
+    folder = Path(tempfile.gettempdir()) if given is None else given
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"kafkafmt-spool-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+
+
+def open_plain_store(
+    options: MirrorOptions, source: Source, cluster: MirrorCluster | None, statistics: Statistics
+) -> PlainStore:
+    """Open the log directory at the target's URI."""
+    return PlainStore(options)
+
+
+class PlainStore(SegmentStore):
+    """Stores segments in a log directory of any storage."""
+
+    def __init__(self, options: MirrorOptions) -> None:
+        assert isinstance(options.target, RemotePath)
+        self._path, self._names, self._settings = options.target, options.names, options.topic_settings
+        self.spool = spool_path(options.sealing.spool, str(self._path))
+        self._topics: dict[str, TopicConfig] | None = None
+        self._prepared: dict[str, SourceTopic] = {}
+        self._topic_ids: dict[TopicPartition, UUID] = {}
+        self._ends: dict[TopicPartition, int] = {}  # of the stored segments; 0 if there is none
+        self._last: dict[TopicPartition, Segment] = {}
+        self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
+        self._changed_epochs: set[TopicPartition] = set()
+        self._positions: dict[TopicPartition, tuple[int, int]] = {}
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
+        """Write the source's topics to `topics.ini`. Returns the configurations by the source's names."""
+        if self._topics is None:
+            self._topics = dict(read_topic_configs(self._path))
+        if again or any(self._prepared.get(name) != topic for name, topic in topics.items()):
+            changed, unknown = dict(self._topics), []
+            for name, topic in topics.items():
+                target, configs = self._names.target(name), topic.config.configs
+                if not topic.is_known and target in changed:
+                    configs = changed[target].configs
+                elif not topic.is_known:
+                    unknown.append(target)
+                changed[target] = TopicConfig(
+                    topic.config.partitions, self._settings.applied(target, configs)
+                )
+            if changed != self._topics:
+                try:
+                    text = topic_configs_text(changed)
+                except IniError:
+                    raise
+                except ValueError as error:
+                    raise MirrorError(f"{self._path}: {error}") from None
+                write_file(self._path / TOPICS_FILE, text.encode())
+                self._topics = changed
+            self._prepared.update(topics)
+            warn_of_unknown(unknown)
+        return {name: self._topics[self._names.target(name)].configs for name in topics}
+
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        if topic_id is None:
+            return
+        folder = self._folder(topic_partition)
+        known = read_topic_id(folder)
+        if known is None:
+            text = f"version: 0\ntopic_id: {uuid_text(topic_id)}\n"
+            write_file(folder / METADATA_FILE, text.encode("ascii"))
+        elif known != topic_id:
+            # Without the end: the store has no folder to rename.
+            raise PartitionError(recreated_message(known, topic_id).partition(";")[0])
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return the position that was saved, or the end of the last segment."""
+        folder = self._folder(topic_partition)
+        names: list[str] = []
+        with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+            names = [entry.name for entry in entries]
+        logs = sorted(name for name in names if is_segment_file_name(name))
+        end = 0
+        if logs:
+            # Looked up: a listing may be from before the segment was stored.
+            last = self._last[topic_partition] = Segment((folder / logs[-1]).looked_up(), is_active=False)
+            end = last.find_next_offset()
+        self._ends[topic_partition] = end
+        self._epochs[topic_partition] = []
+        if LEADER_EPOCH_CHECKPOINT in names:
+            with suppress(BrokerFileError, FileNotFoundError):
+                self._epochs[topic_partition] = leader_epochs(folder / LEADER_EPOCH_CHECKPOINT)
+        position = self._read_position(folder) if POSITION_FILE in names else None
+        if position is not None:
+            self._positions[topic_partition] = position
+            if position[0] == end and position[1] > end:
+                return position[1]
+        return end or None
+
+    def producers(self, topic_partition: TopicPartition) -> ProducerStates:
+        """Return the states in the snapshot at the end of the last segment, which is stored with the segment."""
+        end = self._ends.get(topic_partition, 0)
+        if not end:
+            return ProducerStates()
+        path = self._folder(topic_partition) / segment_file_name(end, SNAPSHOT_SUFFIX)
+        with suppress(FileNotFoundError):
+            found = ProducerStates.from_snapshot(read_file(path))
+            if found is not None:
+                return found
+        return ProducerStates()
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        if not self._ends[topic_partition] and position:
+            self._keep(topic_partition, position)
+
+    def put(self, segment: SealedSegment) -> None:
+        folder = self._folder(segment.topic_partition)
+        end = folder / segment_file_name(segment.next_offset, SNAPSHOT_SUFFIX)
+        write_file(end, segment.end_snapshot)
+        for suffix, path in segment.files.items():  # the .log comes last
+            storage_of(folder).put(path, folder / segment_file_name(segment.base_offset, suffix))
+
+    def add(self, segment: SealedSegment, stored: object) -> None:
+        topic_partition = segment.topic_partition
+        self._ends[topic_partition] = segment.next_offset
+        epochs = self._epochs[topic_partition]
+        known = epochs[-1].epoch if epochs else -1
+        new = [LeaderEpoch(*one) for one in segment.leader_epochs if one[0] > known]
+        if new:
+            epochs += new
+            self._changed_epochs.add(topic_partition)
+
+    def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        for topic_partition, position in positions.items():
+            if position > self._ends[topic_partition]:
+                self._keep(topic_partition, position)
+
+    def complete_commit(self, *, is_last: bool) -> None:
+        while self._changed_epochs:
+            topic_partition = self._changed_epochs.pop()
+            epochs = self._epochs[topic_partition]
+            lines = ["0", str(len(epochs)), *(f"{one.epoch} {one.start_offset}" for one in epochs)]
+            path = self._folder(topic_partition) / LEADER_EPOCH_CHECKPOINT
+            write_file(path, "".join(f"{line}\n" for line in lines).encode("ascii"))
+
+    def close(self) -> None:
+        """Do nothing: an object store has no locks."""
+
+    def _keep(self, topic_partition: TopicPartition, position: int) -> None:
+        """Save a position after the end of the stored segments, as a local folder has it."""
+        kept = self._ends[topic_partition], position
+        if self._positions.get(topic_partition) != kept:
+            write_file(self._folder(topic_partition) / POSITION_FILE, b"%d %d\n" % kept)
+            self._positions[topic_partition] = kept
+
+    def _read_position(self, folder: RemotePath) -> tuple[int, int] | None:
+        with suppress(FileNotFoundError, ValueError):
+            end, position = map(int, read_file(folder / POSITION_FILE).split())
+            return end, position
+        return None
+
+    def _folder(self, topic_partition: TopicPartition) -> RemotePath:
+        return self._path / str(self._names.target_partition(topic_partition))

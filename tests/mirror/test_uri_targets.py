@@ -1,0 +1,63 @@
+"""A mirror whose target is a log directory in an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from data.real_logs import LOGS, NAMES
+from file_systems import BUCKET
+from kafkafmt.log import LogDirectory
+from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, leader_epochs
+from kafkafmt.storage import storage_path
+from mirror.folders import batches, mirror, put_log
+
+
+@pytest.fixture
+def store(s3: object, s3_options: Mapping[str, str]) -> str:
+    """The URI of a bucket: `format` fills in the path."""
+    key, secret = (quote(s3_options[name], safe="") for name in ("access_key", "secret_key"))
+    query = urlencode({one: s3_options[one] for one in ("endpoint_override", "scheme", "region")})
+    return f"s3://{key}:{secret}@{BUCKET}/{{}}?{query}"
+
+
+def bytes_of(path: object, topic: str, partition: int = 0) -> bytes:
+    log = LogDirectory(path).partition(topic, partition)  # type: ignore[call-overload]
+    return b"".join(bytes(batch.buffer) for batch in log.batches())
+
+
+def test_mirror_when_the_target_is_in_an_object_store_then_it_has_the_batches_a_folder_gets(
+    store: str, tmp_path: Path
+) -> None:
+    target = store.format("real")
+    assert mirror(LOGS, tmp_path / "copy").status == 0
+    outcome = mirror(LOGS, target, "--spool", tmp_path)
+    assert outcome.status == 0, outcome.errors
+    assert "secret" not in outcome.errors
+    path = storage_path(target)
+    for name in NAMES:
+        topic, _, partition = name.rpartition("-")
+        copied = bytes_of(path, topic, int(partition))
+        assert copied
+        assert copied == bytes_of(tmp_path / "copy", topic, int(partition))
+    assert leader_epochs(path / NAMES[0] / LEADER_EPOCH_CHECKPOINT)
+    again = mirror(LOGS, target, "--spool", tmp_path)
+    assert (again.status, again.summary["records"]) == (0, 0)
+    assert not list(tmp_path.glob(".kafkafmt-spool*"))
+
+
+def test_mirror_when_the_source_has_grown_then_the_store_continues_at_the_end_of_its_last_segment(
+    store: str, tmp_path: Path
+) -> None:
+    target, source = store.format("grown"), tmp_path / "source"
+    put_log(source / "t-0", batches(0, 300))
+    for first, stop in ((300, 600), (600, 650)):
+        assert mirror(source, target, "--segment-bytes", "8k", "--spool", tmp_path).status == 0
+        put_log(source / "t-0", batches(first, stop))
+    outcome = mirror(source, target, "--spool", tmp_path)
+    assert outcome.summary["records"] == 50
+    path = storage_path(target)
+    assert bytes_of(path, "t") == bytes_of(source, "t")
