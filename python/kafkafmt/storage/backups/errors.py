@@ -1,0 +1,7 @@
+"""The error of backups."""
+
+from kafkafmt._util.user_errors import UserError
+
+
+class BackupError(UserError):
+    """A backup cannot be read or written as asked. The message, one line, names the object, and the field in it."""
