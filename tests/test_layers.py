@@ -45,6 +45,7 @@ LAYERS = {
         "kafkafmt.net",
     ],
     "applications": [
+        "kafkafmt.backup",
         "kafkafmt.cli",
         "kafkafmt.gateway",
         "kafkafmt.mirror",
@@ -54,7 +55,14 @@ LAYERS = {
 }
 # Which other applications an application may import.
 APPLICATIONS = {
-    "kafkafmt.cli": {"kafkafmt.gateway", "kafkafmt.mirror", "kafkafmt.serve", "kafkafmt.spark"},
+    "kafkafmt.backup": {"kafkafmt.mirror"},
+    "kafkafmt.cli": {
+        "kafkafmt.backup",
+        "kafkafmt.gateway",
+        "kafkafmt.mirror",
+        "kafkafmt.serve",
+        "kafkafmt.spark",
+    },
     "kafkafmt.gateway": set(),
     "kafkafmt.mirror": set(),
     "kafkafmt.serve": set(),

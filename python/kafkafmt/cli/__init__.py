@@ -15,6 +15,7 @@ import click
 
 from kafkafmt import __version__
 from kafkafmt._util.user_errors import UserError
+from kafkafmt.cli.backup import backup
 from kafkafmt.cli.cluster import cluster
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.erase import erase
@@ -80,7 +81,7 @@ def _fail(message: str, status: int = 2) -> int:
         "Look at logs": (inspect, verify, groups, transactions, cluster),
         "Change them": (convert, erase, repair, table),
         "Serve them": (serve, gateway),
-        "Move records": (mirror, replay),
+        "Move records": (mirror, backup, replay),
         "Plan": (memory, spark_archive),
     },
     invoke_without_command=True,

@@ -275,12 +275,12 @@ class MirrorCluster:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group, by partition. Raises KafkaError."""
+        return {one: int(committed.offset) for one, committed in self.committed_offsets(group).items()}
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a group has committed, by partition. Raises KafkaError."""
         found = self._admin.list_group_offsets({group: None})[group]
-        return {
-            TopicPartition(*one): int(committed.offset)
-            for one, committed in found.items()
-            if committed.offset >= 0
-        }
+        return {TopicPartition(*one): committed for one, committed in found.items() if committed.offset >= 0}
 
     def group_members(self, group: str) -> set[str]:
         """Return the ids of the members that a group has now. Raises KafkaError."""

@@ -220,9 +220,7 @@ def _open_source(
             )
         group = options.group
         if group is None:
-            assert not isinstance(options.target, ClusterAddress) or target is not None
-            there = options.target if target is None else target.id
-            group = derived_group(cluster.id, str(there) if isinstance(there, RemotePath) else there)
+            group = derived_group(cluster.id, _target_name(options, target))
         if options.shares_partitions:
             _log.info("offsets are committed at the source", group=group)
             source = ClusterSource(cluster, options.selection, options, group)
@@ -230,6 +228,13 @@ def _open_source(
             source = AssignedClusterSource(cluster, options.selection, options, None)
     stack.callback(source.close)
     return source
+
+
+def _target_name(options: MirrorOptions, cluster: MirrorCluster | None) -> str | Path:
+    """Return the id of the target cluster, the URI of its folder, or the folder."""
+    if cluster is not None:
+        return cluster.id
+    return options.target if isinstance(options.target, Path) else str(options.target)
 
 
 def _open_target(

@@ -98,7 +98,8 @@ class SpooledSegment:
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         rows = run.index[first:stop]
-        aborted, tracker = [], None
+        aborted: list[AbortedTransaction] = []
+        tracker = None
         if rows["is_transactional"].any():
             aborted, tracker = self.producers.aborted_by(run, first, stop)
         self._writer.append_run(self._descriptor, run, first, stop)

@@ -1,0 +1,97 @@
+"""The folder of a backup: its identity, and its generations.
+
+No object is ever changed. A manifest is written after all that it names, so a generation is complete when it is listed.
+Two runs that write at the same time do no harm: each names its own objects, and the later one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from contextlib import suppress
+
+from kafkafmt.storage import StoragePath, read_file, storage_of, write_file
+from kafkafmt.storage.backups.errors import BackupError
+from kafkafmt.storage.backups.manifest import (
+    BACKUP_FILE,
+    FORMAT_VERSION,
+    GENERATIONS_FOLDER,
+    Manifest,
+    is_generation_name,
+)
+
+_SUFFIX = ".json.zst"
+
+
+class Repository:
+    """The backup in a folder, which `create` makes. Raises BackupError if the folder is another thing."""
+
+    def __init__(self, path: StoragePath) -> None:
+        self.path = path
+        self.id = ""
+
+    def create(self) -> None:
+        """Read the identity of the backup, or give it one if the folder is empty."""
+        try:
+            data = read_file(self.path / BACKUP_FILE)
+        except FileNotFoundError:
+            data = self._new_identity()
+        try:
+            found = json.loads(data)
+            version, self.id = int(found["version"]), str(found["id"])
+        except (ValueError, TypeError, KeyError):
+            raise BackupError(f"{self.path / BACKUP_FILE}: expected the identity of a backup") from None
+        if version > FORMAT_VERSION:
+            raise BackupError(
+                f"{self.path / BACKUP_FILE}: version: expected at most {FORMAT_VERSION}, found {version}"
+            )
+
+    def generations(self) -> list[str]:
+        """Return the names of all generations, the last one last."""
+        folder = self.path / GENERATIONS_FOLDER
+        names: list[str] = []
+        with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+            names = [entry.name.removesuffix(_SUFFIX) for entry in entries if entry.name.endswith(_SUFFIX)]
+        return sorted(filter(is_generation_name, names))
+
+    def read(self, name: str) -> Manifest:
+        """Read the manifest of a generation. Raises BackupError, and OSError."""
+        path = self._manifest(name)
+        return Manifest.decode(read_file(path), str(path))
+
+    def write(self, manifest: Manifest) -> None:
+        """Write a generation. Raises BackupError if another run has written one after its parent."""
+        self._ensure_last(manifest.parent, [])
+        write_file(self._manifest(manifest.name), manifest.encode())
+        self._ensure_last(manifest.parent, [manifest.name])
+
+    def _ensure_last(self, parent: str | None, own: list[str]) -> None:
+        later = [one for one in self.generations() if one > (parent or "") and one not in own]
+        if later:
+            raise BackupError(
+                f"{self.path}: another backup wrote generation {later[-1]} meanwhile: expected one backup at a time"
+            )
+
+    def _manifest(self, name: str) -> StoragePath:
+        return self.path / GENERATIONS_FOLDER / f"{name}{_SUFFIX}"
+
+    def _new_identity(self) -> bytes:
+        """Write an identity. The folder must be empty, so that a backup is not mixed with other files."""
+        if self._has_others():
+            raise BackupError(
+                f"{self.path}: expected a backup or an empty folder, found other files and no {BACKUP_FILE}"
+            )
+        identity = {
+            "version": FORMAT_VERSION,
+            "id": secrets.token_hex(16),
+            "created_ms": time.time_ns() // 1_000_000,
+        }
+        data = json.dumps(identity).encode()
+        write_file(self.path / BACKUP_FILE, data)
+        return read_file(self.path / BACKUP_FILE)
+
+    def _has_others(self) -> bool:
+        with suppress(FileNotFoundError), storage_of(self.path).entries(self.path) as entries:
+            return any(not entry.name.startswith(".") for entry in entries)
+        return False

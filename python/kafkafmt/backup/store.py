@@ -1,0 +1,304 @@
+"""A backup as a store of sealed segments. A generation is written at an interval, and at the end.
+
+A generation describes the selected topics as the source has them when it is written:
+
+- A topic that was deleted is left out; one that was created again begins anew.
+- Segments below the log start offset of the source are left out.
+- A partition whose log was truncated below what is backed up begins anew.
+
+Earlier generations keep what they name until they are pruned. Topics that are not selected stay as they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import structlog
+
+from kafkafmt.log.producer_states import OpenProducer, ProducerStates
+from kafkafmt.mirror.protocols import SourceTopic
+from kafkafmt.mirror.targets.sealed import SegmentStore
+from kafkafmt.storage.backups.manifest import (
+    SEGMENTS_FOLDER,
+    BackedUpPartition,
+    BackedUpSegment,
+    BackedUpTopic,
+    Manifest,
+    OpenTransaction,
+)
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kafkafmt.backup.groups import GroupOffsets
+    from kafkafmt.backup.objects import SegmentWriter
+    from kafkafmt.backup.repository import Repository
+    from kafkafmt.mirror.clusters import MirrorCluster
+    from kafkafmt.mirror.targets.spool import SealedSegment
+
+_log = structlog.get_logger()
+
+
+@dataclass
+class _Partition:
+    """What is backed up of a partition."""
+
+    start_offset: int = 0
+    next_offset: int = 0
+    segments: list[BackedUpSegment] = field(default_factory=list)
+    open: tuple[OpenProducer, ...] = ()
+    has_begun: bool = False  # or else only the parent generation has it
+
+
+@dataclass
+class _Topic:
+    topic_id: UUID | None
+    count: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
+    partitions: dict[int, _Partition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BackupSource:
+    """The source of a backup. matches: whether a topic of that name is selected. read_groups: reads the groups now."""
+
+    cluster: MirrorCluster
+    matches: Callable[[str], bool]
+    read_groups: Callable[[], GroupOffsets]
+
+
+class BackupStore(SegmentStore):
+    """Stores segments in a backup, and writes its generations.
+
+    groups: as of before the ends of the logs were read, so that no committed offset is after what is backed up.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        source: BackupSource,
+        writer: SegmentWriter,
+        groups: GroupOffsets,
+        *,
+        spool: Path,
+        generation_age: float,
+    ) -> None:
+        self.spool = spool
+        self._repository, self._source, self._writer = repository, source, writer
+        self._groups = groups
+        self._generation_age = generation_age
+        self._run = secrets.token_hex(16)
+        self._due = time.monotonic() + generation_age
+        self._topics: dict[str, _Topic] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self.generations: list[str] = []
+        names = repository.generations()
+        self._parent = repository.read(names[-1]) if names else None
+        if self._parent is not None:
+            self._read_parent(self._parent)
+
+    @property
+    def parent(self) -> Manifest | None:
+        """The last generation."""
+        return self._parent
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
+        names = {*topics}
+        partitions = self._source.cluster.partitions(names)
+        self._ends |= {
+            one: end for one, (_, end) in self._source.cluster.bounds(partitions, is_committed=False).items()
+        }
+        return {name: topic.config.configs for name, topic in topics.items()}
+
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        name, _ = topic_partition
+        known = self._topics.get(name)
+        if known is not None and None not in (known.topic_id, topic_id) and known.topic_id != topic_id:
+            _log.warning(
+                "a topic was created again, and is backed up from its start; earlier generations keep the old one",
+                topic=name,
+                topic_id=str(topic_id),
+                earlier_topic_id=str(known.topic_id),
+            )
+            known = None
+        if known is None:
+            self._topics[name] = _Topic(topic_id)
+        elif known.topic_id is None:
+            known.topic_id = topic_id
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return where the last generation ends; None for a log that was truncated below it."""
+        topic = self._topics[topic_partition.topic]
+        known = topic.partitions.get(topic_partition.partition)
+        if known is None:
+            return None
+        end = self._ends.get(topic_partition)
+        if end is not None and known.next_offset > end:
+            _log.warning(
+                "a log was truncated, and is backed up from its start; earlier generations keep what it was",
+                partition=str(topic_partition),
+                log_end=end,
+                backed_up_to=known.next_offset,
+            )
+            del topic.partitions[topic_partition.partition]
+            return None
+        return known.next_offset
+
+    def producers(self, topic_partition: TopicPartition) -> ProducerStates:
+        """Return the open transactions. Other states are not in a backup: no reader of a log needs them."""
+        return ProducerStates.of_open(self._partition(topic_partition).open)
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        known = self._partition(topic_partition)
+        known.has_begun = True
+        known.next_offset = position
+
+    def put(self, segment: SealedSegment) -> BackedUpSegment:
+        topic, partition = segment.topic_partition
+        name = f"{segment.base_offset:020}-{secrets.token_hex(16)}"
+        folder = f"{SEGMENTS_FOLDER}/{topic}/{segment.topic_id or 'none'}/{partition}"
+        return self._writer.write(segment, self._repository.path, f"{folder}/{name}")
+
+    def add(self, segment: SealedSegment, stored: BackedUpSegment) -> None:
+        topic = self._topics[segment.topic_partition.topic]
+        if topic.topic_id != segment.topic_id:  # the topic was created again meanwhile
+            return
+        known = self._partition(segment.topic_partition)
+        known.segments.append(stored)
+        known.open = segment.open_transactions
+        known.next_offset = max(known.next_offset, segment.next_offset)
+
+    def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        for topic_partition, position in positions.items():
+            known = self._partition(topic_partition)
+            known.next_offset = max(known.next_offset, position)
+
+    def complete_commit(self, *, is_last: bool) -> None:
+        if is_last or time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._generation_age
+            self._write(is_last=is_last)
+
+    def close(self) -> None:
+        """Do nothing: a backup has no locks."""
+
+    def _partition(self, topic_partition: TopicPartition) -> _Partition:
+        return self._topics[topic_partition.topic].partitions.setdefault(
+            topic_partition.partition, _Partition()
+        )
+
+    def _read_parent(self, parent: Manifest) -> None:
+        opened: dict[tuple[str, int], list[OpenProducer]] = {}
+        for one in parent.open_transactions:
+            opened.setdefault((one.topic, one.partition), []).append(
+                OpenProducer(one.producer_id, one.producer_epoch, one.first_offset)
+            )
+        for topic in parent.topics:
+            self._topics[topic.name] = _Topic(
+                None if topic.topic_id is None else UUID(topic.topic_id),
+                topic.partition_count,
+                topic.configs,
+                {
+                    one.partition: _Partition(
+                        one.start_offset,
+                        one.next_offset,
+                        list(one.segments),
+                        tuple(opened.get((topic.name, one.partition), ())),
+                    )
+                    for one in topic.partitions
+                },
+            )
+
+    def _write(self, *, is_last: bool) -> None:
+        """Write a generation, if it is the last one of a run or has something new."""
+        self._refresh()
+        groups = self._groups
+        number = 1 if self._parent is None else self._parent.number + 1
+        manifest = Manifest(
+            number=number,
+            name=f"{number:020}-{secrets.token_hex(4)}",
+            parent=None if self._parent is None else self._parent.name,
+            source=self._source.cluster.id,
+            created_ms=time.time_ns() // 1_000_000,
+            writer=self._run,
+            topics=tuple(self._described()),
+            groups=groups.by_group,
+            groups_at_ms=groups.at_ms,
+            open_transactions=tuple(self._open_transactions()),
+        )
+        if not is_last and self._parent is not None and _content(manifest) == _content(self._parent):
+            return
+        self._warn_of_groups(manifest)
+        self._repository.write(manifest)
+        self._parent = manifest
+        self.generations.append(manifest.name)
+        _log.info("a generation was written", generation=manifest.name)
+        if not is_last:
+            self._groups = self._source.read_groups()
+
+    def _refresh(self) -> None:
+        """Take over partition counts, configurations and log start offsets, as the source has them now."""
+        cluster = self._source.cluster
+        names = set(filter(self._source.matches, cluster.topic_names()))
+        ids, configs = cluster.topic_ids(names), cluster.describe_topics(names)
+        bounds = cluster.bounds(cluster.partitions(names), is_committed=False)
+        for name in [one for one in self._topics if self._source.matches(one) and one not in names]:
+            del self._topics[name]
+        for name, config in configs.items():
+            topic = self._topics.setdefault(name, _Topic(ids.get(name)))
+            if None not in (topic.topic_id, ids.get(name)) and topic.topic_id != ids[name]:
+                continue  # created again meanwhile: this generation has the earlier topic
+            topic.count, topic.configs = config.partitions or 0, config.configs
+            for one, (start, _) in bounds.items():
+                known = topic.partitions.get(one.partition)
+                if one.topic == name and known is not None:
+                    known.start_offset = max(known.start_offset, min(start, known.next_offset))
+                    known.segments = [found for found in known.segments if found.next_offset > start]
+
+    def _described(self) -> list[BackedUpTopic]:
+        return [
+            BackedUpTopic(
+                name,
+                None if topic.topic_id is None else str(topic.topic_id),
+                max([topic.count, *(number + 1 for number in topic.partitions)]),
+                dict(topic.configs),
+                tuple(
+                    BackedUpPartition(number, one.start_offset, one.next_offset, tuple(one.segments))
+                    for number, one in sorted(topic.partitions.items())
+                ),
+            )
+            for name, topic in sorted(self._topics.items())
+        ]
+
+    def _open_transactions(self) -> list[OpenTransaction]:
+        return [
+            OpenTransaction(name, number, one.producer_id, one.producer_epoch, one.first_offset)
+            for name, topic in sorted(self._topics.items())
+            for number, partition in sorted(topic.partitions.items())
+            for one in partition.open
+        ]
+
+    def _warn_of_groups(self, manifest: Manifest) -> None:
+        """Warn if committed offsets are after the end of what is backed up. A restore moves them to that end."""
+        ends = {
+            (topic.name, one.partition): one.next_offset
+            for topic in manifest.topics
+            for one in topic.partitions
+        }
+        after = sum(
+            one.offset > ends.get((one.topic, one.partition), one.offset)
+            for offsets in manifest.groups.values()
+            for one in offsets
+        )
+        if after:
+            _log.warning("committed offsets are after what is backed up", offsets=after)
+
+
+def _content(manifest: Manifest) -> Manifest:
+    """Return a manifest without what differs from one generation to the next."""
+    return replace(manifest, number=0, name="", parent=None, created_ms=0, writer="", groups_at_ms=0)

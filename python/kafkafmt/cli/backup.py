@@ -1,0 +1,218 @@
+"""`kafkafmt backup`: back up a cluster to a folder of any storage; list, verify and prune backups."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkafmt._util.sizes import GIB, size_text
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.mirror_options import MirrorAddressType, sealing_options
+from kafkafmt.cli.options import (
+    client_options,
+    client_settings,
+    cluster_errors,
+    json_option,
+    log_options,
+    on_corrupt_option,
+)
+from kafkafmt.cli.output import ended_by_signals, in_words, print_json, size_in_words
+from kafkafmt.cli.values import Folder, Seconds, Size
+from kafkafmt.mirror.addresses import Address, ClusterAddress, split_names
+from kafkafmt.mirror.group_selection import GroupSelection
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.sealing import Sealing
+from kafkafmt.storage import StoragePath
+
+if TYPE_CHECKING:
+    from kafkafmt.backup import Backup
+
+# Subcommands by name: a first argument of that name is not taken for a cluster.
+_SUBCOMMANDS: Mapping[str, click.Command] = {}
+
+
+class _BackupCommand(HelpCommand):
+    """The command `backup`, with subcommands."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        found = _SUBCOMMANDS.get(args[0]) if args else None
+        if found is not None:
+            return found.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(
+    cls=_BackupCommand,
+    common="--topics --follow --groups --source-config-file --spool --json",
+    page="backup.md",
+)
+@click.argument("cluster", metavar="CLUSTER", type=MirrorAddressType())
+@click.argument("target", metavar="URI", type=Folder())
+@click.option(
+    "--topics",
+    metavar="NAME[,NAME|REGEX]",
+    help="The topics to back up, as after the slash of CLUSTER.  [default: all but Kafka's own]",
+)
+@click.option(
+    "--groups",
+    metavar="GROUP[,GROUP|REGEX]",
+    help="The consumer groups whose committed offsets are backed up.  [default: all but those of mirrors]",
+)
+@click.option(
+    "--follow/--once",
+    "follows",
+    default=False,
+    help="Continue after the ends that the logs have at the start, or stop there.  [default: once]",
+)
+@click.option(
+    "--generation-age",
+    type=Seconds(),
+    default=300.0,
+    help="How often a generation is written before the end.",
+)
+@sealing_options()
+@on_corrupt_option(
+    "Damage at the source stops its partition, with exit status 1 (fail), or is left out and reported (skip)."
+)
+@client_options(
+    "source",
+    "A setting of the cluster's clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
+    " May be repeated.",
+    "A file of such settings, one a line, as for passwords.",
+)
+@click.option(
+    "--commit-interval",
+    type=Seconds(),
+    default=MirrorOptions.commit_interval,
+    help="How often it is checked whether a generation is due.",
+)
+@click.option(
+    "--progress",
+    "progress_interval",
+    type=Seconds(may_be_zero=True),
+    default=MirrorOptions.progress_interval,
+    help="How often progress is logged. 0: never.",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size(most=64 * GIB),
+    default=size_text(MirrorOptions.memory_bytes),
+    help="The most memory beyond what the program needs to start.",
+)
+@log_options()
+@json_option("Print the summary as one JSON object.")
+def backup(
+    cluster: Address,
+    target: StoragePath,
+    topics: str | None,
+    groups: str | None,
+    segment_bytes: int,
+    segment_age: float,
+    spool: Path | None,
+    spool_bytes: int,
+    source_config: tuple[tuple[str, str], ...],
+    source_config_file: Path | None,
+    log_format: Any,
+    log_level: Any,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Back up the topics of a cluster to a folder or the URI of one, in generations.
+
+    Batches are stored as they are. A run stores what is new since the last generation, up to the ends that the logs
+    have at its start.
+
+    \b
+    kafkafmt backup kafka://east:9092 s3://bucket/backups/east
+    kafkafmt backup kafka://east:9092 /backups/east --topics 'orders,clicks-.*' --follow
+
+    A generation has the topics with configurations, partition counts and ids, their segments with checksums, leader
+    epochs, open transactions, and the committed offsets of consumer groups. It is written last: after a kill the last
+    generation is whole, and the next run continues there. Topics that are not selected stay as they are.
+
+    Read a backup in place by its URI with backup+ before it, as backup+s3://bucket/backups/east.
+
+    SIGTERM or SIGINT ends the backup with a generation of what was read; a second one ends it at once.
+    Requires pip install 'kafkafmt[backup]'.
+
+    Exit status: 0; 1 if a partition was stopped, did not reach its end, or if offsets were deleted before they were
+    backed up; 2 if the backup could not start or continue.
+    """
+    with cluster_errors("backup"):
+        from kafkafmt.backup import BackupOptions, open_backup
+        from kafkafmt.mirror.progress import Progress
+        from kafkafmt.server.structured_logging import configure_logs
+        from kafkafmt.server.yielding import freeze_start
+
+        options = BackupOptions(
+            _selected(cluster, topics),
+            target,
+            groups=GroupSelection() if groups is None else GroupSelection.parsed(groups),
+            sealing=Sealing(segment_bytes, segment_age, spool, spool_bytes),
+            source_config=client_settings(source_config, source_config_file),
+            **settings,
+        )
+        with ExitStack() as stack:
+            configure_logs(log_format, log_level)
+            if log_level == "info":
+                logging.getLogger("kafka").setLevel(logging.WARNING)
+                logging.getLogger("kafka.net.selector").setLevel(logging.ERROR)
+            running = stack.enter_context(open_backup(options, Progress()))
+            stack.enter_context(ended_by_signals(running.end))
+            freeze_start()
+            stack.callback(gc.unfreeze)  # the caller may be another program
+            try:
+                running.run()
+            finally:
+                _print_summary(running, as_json=as_json)
+    ended = running.statistics
+    return 1 if ended.failures or ended.unreached or ended.gone else 0
+
+
+def _selected(cluster: Address, topics: str | None) -> ClusterAddress:
+    """Return the address with the topics of `--topics`."""
+    if not isinstance(cluster, ClusterAddress):
+        raise click.UsageError(f"{cluster}: expected kafka://HOST:PORT[,HOST:PORT]: a backup is of a cluster")
+    if topics is None:
+        return cluster
+    if cluster.topics or cluster.patterns:
+        raise click.UsageError("--topics: expected no topics in the address of the cluster, too")
+    try:
+        split_names(topics)
+    except ValueError as error:
+        raise click.UsageError(f"--topics: {error}") from None
+    return replace(cluster, patterns=tuple(split_names(topics)))
+
+
+def _print_summary(running: Backup, *, as_json: bool) -> None:
+    statistics = running.statistics
+    summary = statistics.as_dict()
+    if as_json:
+        names = ("batches", "records", "bytes", "skipped", "stopped", "unreached", "gone", "lag", "seconds")
+        print_json({"generations": running.generations, **{name: summary[name] for name in names}})
+        return
+    total = statistics.total
+    parts = [
+        f"{in_words(total.batches, 'batch')}, {in_words(total.records, 'record')}, {size_in_words(total.bytes)}"
+        f" in {summary['seconds']:.1f} s"
+    ]
+    if statistics.failures:  # the log names partition, offset and reason
+        parts.append(f"stopped: {in_words(len(statistics.failures), 'partition')}")
+    if statistics.unreached:
+        parts.append(f"not reached: {in_words(len(statistics.unreached), 'partition')}")
+    if statistics.gone:
+        parts.append(f"deleted before they were backed up: {in_words(statistics.gone_offsets, 'offset')}")
+    if statistics.skipped:
+        parts.append(f"skipped: {in_words(len(statistics.skipped), 'damaged range')}")
+    parts.append(f"generation {running.generations[-1]}" if running.generations else "no generation")
+    click.echo("; ".join(parts))
