@@ -1,0 +1,162 @@
+"""Generations of a backup of a real broker: what they have, and how they continue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaTopicPartition
+
+from backup.backing_up import back_up, bytes_of, generation, leftovers, topic_of
+from client.cluster import Cluster
+from mirror.reading import log_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("backup")]
+
+
+def send(cluster: Cluster, topic: str, count: int, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 1, "batch.num.messages": 20})
+    failed: list[object] = []
+    for number in range(count):
+        value, key = b"value-%d" % number * 10, b"key-%d" % number
+        producer.produce(
+            topic, value, key, partition=partition, on_delivery=lambda error, _: failed.append(error)
+        )
+    assert producer.flush(60) == 0
+    assert not any(failed), failed[-1]
+
+
+def test_backup_when_the_topics_have_grown_then_the_next_generation_adds_only_what_is_new(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    target, empty = tmp_path / "backup", f"{topic}-empty"
+    cluster.create_topic(topic, 2, {"retention.ms": "-1"})
+    cluster.create_topic(empty, 3)
+    send(cluster, topic, 300)
+    first = back_up(cluster, target, f"{topic}.*", "--segment-bytes", "2k")
+    assert first.status == 0, first.errors
+    assert first.summary["records"] == 300, (first.errors, first.summary)
+    before = generation(target)
+    send(cluster, topic, 50)
+    send(cluster, topic, 20, partition=1)
+    second = back_up(cluster, target, f"{topic}.*")
+    assert (second.status, second.summary["records"]) == (0, 70), second.errors
+    manifest = generation(target)
+    assert (manifest.number, manifest.parent) == (2, before.name)
+    found = topic_of(manifest, topic)
+    assert (found.partition_count, found.configs) == (2, {"retention.ms": "-1"})
+    assert found.topic_id == str(cluster.topic_id(topic))
+    for partition in found.partitions:
+        assert bytes_of(target, partition) == log_of(cluster.broker.log_dir, topic, partition.partition)
+    assert [one.next_offset for one in found.partitions] == [350, 20]
+    earlier = topic_of(before, topic).partitions[0].segments
+    assert len(earlier) > 1
+    assert found.partitions[0].segments[: len(earlier)] == earlier
+    assert topic_of(manifest, empty).partition_count == 3
+    assert not leftovers(target)
+
+
+def test_backup_when_groups_have_committed_then_their_offsets_are_in_the_generation(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    from confluent_kafka import Consumer
+
+    cluster.create_topic(topic)
+    send(cluster, topic, 30)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": f"{topic}-group"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 17, metadata="here")], asynchronous=False)
+    consumer.close()
+    assert back_up(cluster, tmp_path / "backup", topic).status == 0
+    manifest = generation(tmp_path / "backup")
+    (committed,) = manifest.groups[f"{topic}-group"]
+    assert (committed.topic, committed.partition, committed.offset) == (topic, 0, 17)
+    assert committed.metadata.startswith("here")  # librdkafka adds a zero byte
+    assert 0 < manifest.groups_at_ms <= manifest.created_ms
+
+
+def test_backup_when_a_transaction_is_open_then_the_generation_names_it_and_the_next_one_its_end(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "backup"
+    cluster.create_topic(topic)
+    send(cluster, topic, 5)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush()
+    assert back_up(cluster, target, topic).status == 0
+    (opened,) = generation(target).open_transactions
+    assert (opened.topic, opened.partition, opened.first_offset) == (topic, 0, 5)
+    producer.abort_transaction()
+    assert back_up(cluster, target, topic).status == 0
+    manifest = generation(target)
+    assert manifest.open_transactions == ()
+    (partition,) = topic_of(manifest, topic).partitions
+    assert ".txnindex" in partition.segments[-1].files
+    assert bytes_of(target, partition) == log_of(cluster.broker.log_dir, topic, 0)
+
+
+def test_backup_when_a_topic_was_created_again_then_it_begins_anew_and_the_earlier_generation_keeps_the_old(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "backup"
+    cluster.create_topic(topic)
+    send(cluster, topic, 40)
+    assert back_up(cluster, target, topic).status == 0
+    old = log_of(cluster.broker.log_dir, topic, 0)
+    cluster.delete_topic(topic)
+    cluster.create_topic(topic)
+    send(cluster, topic, 70)
+    outcome = back_up(cluster, target, topic)
+    assert (outcome.status, outcome.summary["records"]) == (0, 70), outcome.errors
+    assert "created again" in outcome.errors
+    (before,) = topic_of(generation(target, 0), topic).partitions
+    (after,) = topic_of(generation(target), topic).partitions
+    assert bytes_of(target, before) == old
+    assert bytes_of(target, after) == log_of(cluster.broker.log_dir, topic, 0)
+
+
+def test_backup_when_records_were_deleted_at_the_source_then_the_next_generation_begins_after_them(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "backup"
+    cluster.create_topic(topic)
+    send(cluster, topic, 200)
+    assert back_up(cluster, target, topic, "--segment-bytes", "2k").status == 0
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.delete_records({KafkaTopicPartition(topic, 0): 120})
+    admin.close()
+    assert back_up(cluster, target, topic).status == 0
+    (before,) = topic_of(generation(target, 0), topic).partitions
+    (after,) = topic_of(generation(target), topic).partitions
+    assert (after.start_offset, after.next_offset) == (120, 200)
+    assert after.segments[0].next_offset > 120
+    assert after.segments == before.segments[-len(after.segments) :]
+    assert len(after.segments) < len(before.segments)
+
+
+def test_backup_when_other_topics_are_selected_then_those_of_the_last_generation_stay(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    target, other = tmp_path / "backup", f"{topic}-other"
+    for name in (topic, other):
+        cluster.create_topic(name)
+        send(cluster, name, 10)
+        assert back_up(cluster, target, name).status == 0
+    assert topic_of(generation(target), topic) == topic_of(generation(target, 0), topic)
+    cluster.delete_topic(topic)
+    assert back_up(cluster, target, f"{topic}|{other}").status == 0
+    assert [one.name for one in generation(target).topics] == [other]
+
+
+def test_backup_when_the_folder_has_other_files_then_is_refused(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    outcome = back_up(cluster, tmp_path, topic)
+    assert outcome.status == 2
+    assert "expected a backup or an empty folder" in outcome.errors
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
