@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from data.real_logs import LOGS
 from kafkafmt.cli import main
 from kafkafmt.log import LogDirectory
-from kafkafmt.storage import Storages, read_file
+from kafkafmt.storage import RemotePath, Storages, read_file
 from kafkafmt.storage.chunks import StoredObjectError
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.tiered import TieredFileSystem
@@ -79,6 +79,14 @@ def read_all(directory: LogDirectory) -> list[int]:
         for segment in log.segments()
         for record in segment.open().records()
     ]
+
+
+def read_with_indexes(directory: LogDirectory) -> None:
+    for log in directory.logs():
+        for segment in log.segments():
+            list(segment.open().records())
+            assert isinstance(segment.path, RemotePath)
+            read_file(segment.path.with_suffix(".index"))
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda one: one.name)
@@ -162,10 +170,7 @@ def test_object_that_is_missing_when_read_then_the_error_names_it(
     path = one_object(copied, suffix)
     path.unlink()
     with pytest.raises(OSError, match=f"{path}: the object is missing"):
-        for log in opened(written, copied).logs():
-            for segment in log.segments():
-                list(segment.open().records())
-                read_file(segment.path.with_suffix(".index"))
+        read_with_indexes(opened(written, copied))
 
 
 def test_upload_that_is_not_complete_when_listed_then_its_segment_is_left_out(

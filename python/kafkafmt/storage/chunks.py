@@ -168,12 +168,12 @@ class ChunkCache:
             return chunk
 
     def put(self, file: int, number: int, chunk: bytes | memoryview) -> None:
-        """Keep a chunk. The least recently used chunks are released until it fits."""
+        """Keep a chunk. The least recently used chunks are released until it fits; the last one is kept always."""
         with self._lock:
             replaced = self._chunks.pop((file, number), None)
             self._bytes += len(chunk) - (0 if replaced is None else len(replaced))
             self._chunks[file, number] = chunk
-            while self._bytes > self.max_bytes and self._chunks:
+            while self._bytes > self.max_bytes and len(self._chunks) > 1:
                 _, released = self._chunks.popitem(last=False)
                 self._bytes -= len(released)
 
@@ -282,9 +282,10 @@ class ChunkedFile:
     def _fetch(self, number: int, last: int) -> list[bytes | memoryview]:
         """Fetch and decode chunks from `number`: those up to `last`, at most to the next that is kept."""
         count = len(self.index.stored_sizes)
-        most = max(_REQUEST_BYTES // self.index.chunk_bytes, 1)
+        request_bytes = min(_REQUEST_BYTES, self.cache.max_bytes // 4)
+        most = max(request_bytes // self.index.chunk_bytes, 1)
         if number == self._fetched_to:
-            last = max(last, number + -(-_REQUEST_BYTES // self.index.chunk_bytes) - 1)
+            last = max(last, number + -(-request_bytes // self.index.chunk_bytes) - 1)
             most = last + 1 - number
         end = number + 1
         while end < min(last + 1, number + most, count) and self.cache.get(self._id, end) is None:

@@ -28,7 +28,7 @@ import secrets
 import shlex
 import subprocess
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -52,11 +52,10 @@ class KeyRingError(UserError, ValueError):
 
 
 class KeyRing:
-    """The keys of a file, by id. Pickles as the path of the file. A key is read when it is first used."""
+    """The keys of a file, by id. Pickles as the path of the file. The file and its keys are read when first used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sections = {section.name: _checked(section) for section in _sections(path)}
         self._keys: dict[str, _Key] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -64,8 +63,21 @@ class KeyRing:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> KeyRing:
-        """Read a key ring. Raises OSError, and KeyRingError if the file is no key ring."""
-        return cls(Path(path).absolute())
+        """Read a key ring. Raises KeyRingError if the file cannot be read, or is no key ring."""
+        ring = cls(Path(path).absolute())
+        ring._sections  # noqa: B018
+        return ring
+
+    @cached_property
+    def _sections(self) -> dict[str, Section]:
+        try:
+            return {section.name: _checked(section) for section in read_ini(self.path)}
+        except OSError as error:
+            raise KeyRingError(
+                f"{self.path}: the key ring cannot be read: {error.strerror or error}"
+            ) from None
+        except IniError as error:
+            raise KeyRingError(str(error)) from None
 
     @property
     def key_ids(self) -> list[str]:
@@ -92,13 +104,6 @@ class KeyRing:
             else:
                 self._keys[key_id] = _key_of_file(key_id, self.path.parent / section.properties["file"])
         return self._keys[key_id]
-
-
-def _sections(path: Path) -> list[Section]:
-    try:
-        return read_ini(path)
-    except IniError as error:
-        raise KeyRingError(str(error)) from None
 
 
 def _checked(section: Section) -> Section:

@@ -35,6 +35,10 @@ def storage_of(path: _Path) -> Storage[_Path]:
 def limit_read_ahead(path: StoragePath, most_bytes: int) -> None:
     """Limit the memory for what is read ahead from the storage of a path, if that is remote."""
     if isinstance(path, RemotePath):
+        limit_cache = getattr(path.storage.filesystem, "limit_cache", None)
+        if limit_cache is not None:
+            most_bytes //= 2
+            limit_cache(most_bytes)
         path.storage.read_ahead.max_bytes = most_bytes
 
 

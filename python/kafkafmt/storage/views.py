@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -62,6 +63,7 @@ class ViewFileSystem(ABC):
     def __init__(self) -> None:
         self._tree: ViewTree | None = None
         self._valid_until_ns = 0
+        self._lock = threading.Lock()
 
     @abstractmethod
     def load(self) -> ViewTree:
@@ -106,11 +108,12 @@ class ViewFileSystem(ABC):
         return self._current().get(folder, {}).get(name)
 
     def _current(self) -> ViewTree:
-        now = time.time_ns()
-        if self._tree is None or now >= self._valid_until_ns:
-            self._tree = self.load()
-            self._valid_until_ns = (now // LISTED_FOR_NS + 1) * LISTED_FOR_NS
-        return self._tree
+        with self._lock:  # threads that list folders side by side load once
+            now = time.time_ns()
+            if self._tree is None or now >= self._valid_until_ns:
+                self._tree = self.load()
+                self._valid_until_ns = (now // LISTED_FOR_NS + 1) * LISTED_FOR_NS
+            return self._tree
 
 
 class OpenViewFile:

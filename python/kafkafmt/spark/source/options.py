@@ -31,7 +31,7 @@ from kafkafmt.spark.values import (
     parse_pattern,
     parse_size,
 )
-from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS
+from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
 # Units that are the state in internal topics: see `state_units`.
@@ -157,7 +157,15 @@ SOURCE_OPTIONS = (
         "maxBatchBytes", parse_arrow_size, size_text(DEFAULT_BATCH_BYTES), "about the size of an Arrow batch"
     ),
     *(Option(name, str, None, _FILE_SYSTEM_HELP) for name in FILE_SYSTEM_OPTIONS),
+    Option(
+        "key_ring",
+        str,
+        None,
+        "the path of the key ring for encrypted tiered storage and backups, which all executors have",
+    ),
+    Option("generation", str, None, "the generation of a backup that is read; by default the last one"),
 )
+_PATH_OPTIONS = (*FILE_SYSTEM_OPTIONS, *VIEW_OPTIONS)
 # The options of a unit that is a state. endingTimestamp is the time of the state.
 _OF_STATE = (
     "path",
@@ -167,7 +175,7 @@ _OF_STATE = (
     "endingTimestamp",
     "onCorrupt",
     "maxBatchBytes",
-    *FILE_SYSTEM_OPTIONS,
+    *_PATH_OPTIONS,
 )
 STREAM_OPTIONS = (
     Option(
@@ -275,7 +283,7 @@ class ReadOptions:
                 "fromSegmentStart", "maxDecompressedBytes", "splitBytes", "maxBatchBytes"
             ),
             checks_overlaps=options["checkOverlaps"],
-            file_system={name: options[name] for name in FILE_SYSTEM_OPTIONS if name in options},
+            file_system={name: options[name] for name in _PATH_OPTIONS if name in options},
         )
 
 

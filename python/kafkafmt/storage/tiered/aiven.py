@@ -11,7 +11,7 @@ which may contain `-`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -114,6 +114,17 @@ class SegmentReader:
         in_parallel = any(isinstance(one.paths[MANIFEST][0], RemotePath) for one in complete)
         found = side_by_side(partial(self._segment, stored), complete, in_parallel=in_parallel)
         return sorted(found, key=lambda one: (one.base_offset, one.segment_id))
+
+    def keep(self, partitions: Iterable[StoredPartition]) -> None:
+        """Forget the manifests of all other partitions' segments."""
+        paths = {
+            str(one.paths[MANIFEST][0])
+            for stored in partitions
+            for one in stored.objects.values()
+            if MANIFEST in one.paths
+        }
+        for key in [key for key in self._read if key[0] not in paths]:
+            del self._read[key]
 
     def _segment(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
         path, status = objects.paths[MANIFEST]

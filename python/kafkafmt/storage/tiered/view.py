@@ -10,12 +10,14 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any
 
 from kafkafmt.storage.chunks import ChunkCache
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath, storage_of
+from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.aiven import SegmentReader, StoredPartition, find_partitions
 from kafkafmt.storage.tiered.cutting import cut_files
 from kafkafmt.storage.tiered.lineage import cuts
@@ -34,11 +36,19 @@ class TieredFileSystem(ViewFileSystem):
     def __init__(self, base: StoragePath, key_ring: KeyRing | None = None) -> None:
         super().__init__()
         self._base, self._key_ring = base, key_ring
-        self._reader = SegmentReader(key_ring, ChunkCache())
+        self._cache = ChunkCache()
+        self._reader = SegmentReader(key_ring, self._cache)
         self._folders: dict[str, tuple[object, PartitionFolder]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TieredFileSystem, (self._base, self._key_ring)
+        """Pickle the arguments. A process has one copy for the same arguments, as it keeps manifests."""
+        base = self._base
+        settings = tuple(sorted(base.storage.settings.items())) if isinstance(base, RemotePath) else ()
+        return _reopened, (_Opening(str(base), settings, base, self._key_ring),)
+
+    def limit_cache(self, most_bytes: int) -> None:
+        """Limit the memory for decoded chunks."""
+        self._cache.max_bytes = most_bytes
 
     def load(self) -> ViewTree:
         partitions: dict[str, StoredPartition] = {}
@@ -60,6 +70,7 @@ class TieredFileSystem(ViewFileSystem):
             known = kept.get(name)
             folder_of = known[1] if known is not None and known[0] == stamp else None
             self._folders[name] = stamp, folder_of or PartitionFolder(partial(self._reader.segments, one))
+        self._reader.keep(partitions.values())
         return {"": {}, **{name: folder for name, (_, folder) in self._folders.items()}}
 
     def _partitions(self) -> list[StoredPartition]:
@@ -76,6 +87,25 @@ class TieredFileSystem(ViewFileSystem):
             "<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest",
             str(self._base),
         )
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """What a view is opened with. Two are equal if they open the same view."""
+
+    uri: str
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
+    base: StoragePath = field(compare=False)
+    key_ring: KeyRing | None = field(compare=False)
+    key_ring_path: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key_ring_path", "" if self.key_ring is None else str(self.key_ring.path))
+
+
+@lru_cache(maxsize=8)
+def _reopened(opening: _Opening) -> TieredFileSystem:
+    return TieredFileSystem(opening.base, opening.key_ring)
 
 
 def find_prefixed(above: StoragePath, beginning: str) -> list[StoredPartition]:
