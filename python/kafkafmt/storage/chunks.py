@@ -177,6 +177,11 @@ class ChunkCache:
                 _, released = self._chunks.popitem(last=False)
                 self._bytes -= len(released)
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the chunks that are kept."""
+        return self._bytes
+
     def read(self, file: int, path: StoragePath, position: int, size: int) -> bytes:
         """Read from the object at `path`, which is opened once and kept open. Raises OSError."""
         with self._lock:
