@@ -304,3 +304,13 @@ def test_open_view_file_when_read_to_its_end_then_returns_nothing_more(written: 
     assert isinstance(file, OpenViewFile)
     assert len(file.read()) == 7241
     assert file.read() == b""
+
+
+def test_uri_without_segments_when_a_command_reads_it_then_the_error_tells_what_was_expected(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("", "none"):
+        done = run("verify", f"tiered+file://{tmp_path}/{name}")
+        assert done.exit_code != 0
+        assert "no segments of tiered storage here: expected objects named <topic>-<topic id>/" in done.stderr

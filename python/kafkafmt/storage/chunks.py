@@ -15,18 +15,18 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.records.remote import file_system_error, file_system_errors
-from kafkafmt.storage.paths import StoragePath, storage_of
+from kafkafmt.storage.paths import StoragePath
 
 if TYPE_CHECKING:
-    from kafkafmt.storage.base import OpenFile
+    from kafkafmt.storage.remote import ReadableFile
 
 NONCE_BYTES = 12
 TAG_BYTES = 16
@@ -199,18 +199,16 @@ class _ObjectFile:
     def __init__(self, path: StoragePath) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._stack = ExitStack()
-        self._file: OpenFile | None = None
+        self._file: ReadableFile | BinaryIO | None = None
 
     def read(self, position: int, size: int) -> bytes:
         with self._lock:
             try:
                 if self._file is None:
-                    self._file = self._stack.enter_context(storage_of(self._path).open(self._path))
+                    self._file = _opened(self._path)
                 self._file.seek(position)
                 return self._file.read(size)
             except FileNotFoundError as error:
-                self._close()
                 # Not FileNotFoundError: readers take that for a segment that was deleted, and skip it.
                 raise StoredObjectError(self._path, "the object is missing") from error
             except file_system_errors() as error:
@@ -223,8 +221,14 @@ class _ObjectFile:
             self._close()
 
     def _close(self) -> None:
-        self._file = None
-        self._stack.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _opened(path: StoragePath) -> ReadableFile | BinaryIO:
+    """Open a file that stays open for longer than a function runs."""
+    return path.open("rb") if isinstance(path, Path) else path.storage.filesystem.open_input_file(path.path)
 
 
 @dataclass

@@ -7,14 +7,13 @@ listed, and not again. Log and indexes are read by ranges, when a reader reads t
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
-from kafkafmt.storage.chunks import ChunkCache
+from kafkafmt.storage.chunks import ChunkCache, StoredObjectError
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath, storage_of
 from kafkafmt.storage.remote import RemotePath
@@ -79,13 +78,13 @@ class TieredFileSystem(ViewFileSystem):
             return partitions
         if not found:
             above, beginning = self._base.parent, self._base.name
-            if beginning and above != self._base:
-                return find_prefixed(above, beginning)
-        raise FileNotFoundError(
-            errno.ENOENT,
-            "no segments of tiered storage: expected objects named "
+            if beginning and above != self._base and (partitions := find_prefixed(above, beginning)):
+                return partitions
+        # Not FileNotFoundError: commands take that for an empty log directory.
+        raise StoredObjectError(
+            self._base,
+            "no segments of tiered storage here: expected objects named "
             "<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest",
-            str(self._base),
         )
 
 
@@ -114,8 +113,6 @@ def find_prefixed(above: StoragePath, beginning: str) -> list[StoredPartition]:
     partitions = find_partitions(above, found)
     for one in partitions:
         one.topic = one.topic.removeprefix(beginning)
-    if not partitions:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(above / beginning))
     return partitions
 
 
