@@ -19,6 +19,7 @@ from kafkafmt.storage.paths import StoragePath, storage_of
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.aiven import SegmentReader, StoredPartition, find_partitions
 from kafkafmt.storage.tiered.cutting import cut_files
+from kafkafmt.storage.tiered.kafka_local import LocalPartition, LocalSegmentReader, find_local_partitions
 from kafkafmt.storage.tiered.lineage import cuts
 from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
 from kafkafmt.storage.views import BytesFile, ViewFile, ViewFileSystem, ViewTree
@@ -37,6 +38,7 @@ class TieredFileSystem(ViewFileSystem):
         self._base, self._key_ring = base, key_ring
         self._cache = ChunkCache()
         self._reader = SegmentReader(key_ring, self._cache)
+        self._local_reader = LocalSegmentReader(self._cache)
         self._folders: dict[str, tuple[object, PartitionFolder]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -68,13 +70,17 @@ class TieredFileSystem(ViewFileSystem):
             stamp = _stamp(one)
             known = kept.get(name)
             folder_of = known[1] if known is not None and known[0] == stamp else None
-            self._folders[name] = stamp, folder_of or PartitionFolder(partial(self._reader.segments, one))
+            self._folders[name] = stamp, folder_of or PartitionFolder(self._loader(one))
         self._reader.keep(partitions.values())
         return {"": {}, **{name: folder for name, (_, folder) in self._folders.items()}}
 
+    def _loader(self, stored: StoredPartition) -> Callable[[], list[RemoteSegment]]:
+        reader = self._local_reader if isinstance(stored, LocalPartition) else self._reader
+        return partial(reader.segments, stored)
+
     def _partitions(self) -> list[StoredPartition]:
         found = dict(storage_of(self._base).walk(self._base))
-        if partitions := find_partitions(self._base, found):
+        if partitions := find_partitions(self._base, found) + find_local_partitions(self._base, found):
             return partitions
         if not found:
             above, beginning = self._base.parent, self._base.name
@@ -84,7 +90,8 @@ class TieredFileSystem(ViewFileSystem):
         raise StoredObjectError(
             self._base,
             "no segments of tiered storage here: expected objects named "
-            "<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest",
+            "<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest, or files of Kafka's LocalTieredStorage "
+            "named <topic>-<partition>-<topic id>/<offset>-<segment id>.log",
         )
 
 
