@@ -71,6 +71,10 @@ KAFKA = JarSet("pom.xml", "kafka-3.9.1", "kafka_2.13-3.9.1")
 KAFKA_4 = JarSet("kafka-4-pom.xml", "kafka-4.3.1", "kafka_2.13-4.3.1")
 KAFKA_4_0 = JarSet("kafka-4-pom.xml", "kafka-4.0.0", "kafka_2.13-4.0.0", ("kafka=4.0.0",))
 TIERED = JarSet("tiered-pom.xml", "tiered-1.78.1", "bcprov-jdk18on-1.78.1")
+LOCAL_TIERED_3 = JarSet(
+    "local-tiered-pom.xml", "local-tiered-3.9.1", "kafka-storage-3.9.1-test", ("kafka=3.9.1",)
+)
+LOCAL_TIERED_4 = JarSet("local-tiered-pom.xml", "local-tiered-4.3.1", "kafka-storage-4.3.1-test")
 SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
 
 

@@ -20,7 +20,7 @@ from functools import partial
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.records.memory import MemoryRecords
+from kafkafmt.records.base import MemoryRecords
 from kafkafmt.storage.base import FileStatus
 from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex, StoredObjectError
 from kafkafmt.storage.paths import StoragePath, side_by_side
