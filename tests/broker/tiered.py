@@ -1,4 +1,4 @@
-"""A broker with tiered storage: segments that are no longer active are copied to a folder by Kafka's LocalTieredStorage."""
+"""A broker with tiered storage: Kafka's LocalTieredStorage copies segments that are no longer active to a folder."""
 
 from __future__ import annotations
 

@@ -79,8 +79,9 @@ def resolve(segments: Sequence[RemoteSegment]) -> Resolved:
 def current_lineage(segments: Sequence[RemoteSegment]) -> LeaderEpochs:
     """Return the leader epochs of the log: those of the checkpoint of the newest segment.
 
-    Without that checkpoint, they are the epochs of the newest segment, and older ones from older segments. Segments
-    without leader epochs have no lineage. Raises StoredObjectError for a checkpoint that cannot be read.
+    Without that checkpoint, they are the epochs of the newest segment, and older ones from older segments: a stale
+    leader is then not found if no newer segment has its offsets. Segments without leader epochs have no lineage.
+    Raises StoredObjectError for a checkpoint that cannot be read.
     """
     with_epochs = [one for one in segments if one.leader_epochs]
     newest_first = sorted(with_epochs, key=_age, reverse=True)
@@ -98,8 +99,11 @@ def current_lineage(segments: Sequence[RemoteSegment]) -> LeaderEpochs:
             return epochs
     lineage: list[tuple[int, int]] = []
     for one in newest_first:
-        older = [found for found in one.leader_epochs if not lineage or _before(found, lineage[0])]
-        lineage[:0] = older
+        for epoch, offset in reversed(one.leader_epochs):
+            if not lineage or (epoch < lineage[0][0] and offset < lineage[0][1]):
+                lineage.insert(0, (epoch, offset))
+            elif epoch == lineage[0][0] and offset < lineage[0][1]:
+                lineage[0] = epoch, offset  # an earlier segment of the same epoch
     return tuple(lineage)
 
 
@@ -137,10 +141,6 @@ def _bad_checkpoint(segment: RemoteSegment, message: str) -> StoredObjectError:
 def _age(segment: RemoteSegment) -> tuple[int, int, int, str]:
     last_offset = max(segment.end_offset, segment.base_offset)
     return segment.leader_epochs[-1][0], last_offset, segment.event_timestamp_ms, segment.segment_id
-
-
-def _before(found: tuple[int, int], other: tuple[int, int]) -> bool:
-    return found[0] < other[0] and found[1] < other[1]
 
 
 def _ends(segments: Sequence[RemoteSegment]) -> dict[int, int]:

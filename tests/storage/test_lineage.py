@@ -1,0 +1,171 @@
+"""Segments that several leaders copied, against a model of a partition: each offset is served once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkafmt.storage.chunks import StoredObjectError
+from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, read_checkpoint, resolve
+from kafkafmt.storage.tiered.segments import RemoteSegment
+from kafkafmt.storage.views import BytesFile
+
+Epochs = tuple[tuple[int, int], ...]
+
+
+def segment(base_offset: int, end_offset: int, epochs: Epochs, checkpoint: Epochs = ()) -> RemoteSegment:
+    """A segment without records. Without `checkpoint`, it has none."""
+    files = {".log": BytesFile(b"")}
+    if checkpoint:
+        lines = "".join(f"{epoch} {offset}\n" for epoch, offset in checkpoint)
+        files[CHECKPOINT_SUFFIX] = BytesFile(f"0\n{len(checkpoint)}\n{lines}".encode())
+    return RemoteSegment("orders", "", 0, f"{base_offset}-{epochs}", base_offset, end_offset, epochs, files)
+
+
+@dataclass
+class Partition:
+    """A partition whose leaders append, copy, and are replaced. A record is (its leader's epoch, a number)."""
+
+    has_checkpoints: bool
+    epoch: int = 0
+    start: int = 0
+    log: list[tuple[int, int]] = field(default_factory=list)
+    copied_to: int = 0
+    count: int = 0
+    copies: list[tuple[RemoteSegment, list[tuple[int, int]]]] = field(default_factory=list)
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            self.count += 1
+            self.log.append((self.epoch, self.count))
+
+    def elect(self, truncate: int, again: int) -> None:
+        """Replace the leader by one that lacks the last records, and that has not seen the last copies.
+
+        Without checkpoints, records are not lost: not all stale leaders could be found.
+        """
+        if not self.has_checkpoints:
+            truncate = 0
+        del self.log[max(len(self.log) - truncate, self.start) :]
+        self.epoch += 1
+        self.copied_to = max(min(self.copied_to, len(self.log)) - again, self.start)
+
+    def copy(self, hold: int = 0) -> None:
+        """Copy records as a segment, but for the last `hold`."""
+        end = len(self.log) - hold
+        if end > self.copied_to:
+            found = self.log[self.copied_to : end]
+            checkpoint = self.epochs(self.start, end) if self.has_checkpoints else ()
+            epochs = self.epochs(self.copied_to, end)
+            self.copies.append((segment(self.copied_to, end - 1, epochs, checkpoint), found))
+            self.copied_to = end
+
+    def retain(self, count: int) -> None:
+        if self.has_checkpoints:
+            self.start = max(self.start, len(self.log) - count)
+            self.copied_to = max(self.copied_to, self.start)
+
+    def epochs(self, first: int, end: int) -> Epochs:
+        found: dict[int, int] = {}
+        for offset in range(first, end):
+            found.setdefault(self.log[offset][0], offset)
+        return tuple(found.items())
+
+
+SMALL = st.integers(0, 6)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), SMALL),
+        st.tuples(st.just("copy"), SMALL),
+        st.tuples(st.just("elect"), SMALL, SMALL),
+        st.tuples(st.just("retain"), st.integers(5, 30)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps=STEPS, has_checkpoints=st.booleans(), seed=st.randoms(use_true_random=False))
+def test_segments_of_several_leaders_when_resolved_then_serve_each_record_of_the_log_once(
+    steps: list[tuple[str, ...]], has_checkpoints: bool, seed: object
+) -> None:
+    partition = Partition(has_checkpoints)
+    for step, *arguments in steps:
+        getattr(partition, step)(*arguments)
+    partition.append(1)
+    partition.copy()
+    seed.shuffle(partition.copies)  # type: ignore[attr-defined]
+    copies = sorted(partition.copies, key=lambda copy: copy[0].base_offset)
+    records = {id(one): found for one, found in copies}
+
+    resolved = resolve([one for one, _ in copies])
+
+    served: list[tuple[int, tuple[int, int]]] = []
+    for cut in resolved.cuts:
+        end = cut.segment.end_offset + 1 if cut.next_offset is None else cut.next_offset
+        base = cut.segment.base_offset
+        served += [
+            (offset, records[id(cut.segment)][offset - base]) for offset in range(cut.first_offset, end)
+        ]
+    copied = {
+        offset
+        for one, found in copies
+        for offset, record in enumerate(found, one.base_offset)
+        if partition.start <= offset < len(partition.log) and partition.log[offset] == record
+    }
+    assert served == [(offset, partition.log[offset]) for offset in sorted(copied)]
+    missing = [offset for first, after in resolved.gaps for offset in range(first, after)]
+    assert missing == [offset for offset in range(min(copied), len(partition.log)) if offset not in copied]
+
+
+def test_segment_of_a_stale_leader_when_resolved_then_is_cut_where_the_next_epoch_begins() -> None:
+    stale = segment(0, 99, ((0, 0),), ((0, 0),))
+    newer = segment(80, 120, ((1, 80),), ((0, 0), (1, 80)))
+    resolved = resolve([stale, newer])
+    assert [(one.segment, one.first_offset, one.next_offset) for one in resolved.cuts] == [
+        (stale, 0, 80),
+        (newer, 80, None),
+    ]
+    assert resolved.gaps == []
+
+
+def test_segment_only_of_truncated_records_when_resolved_then_is_unused_and_its_offsets_are_a_gap() -> None:
+    first = segment(0, 9, ((0, 0),), ((0, 0),))
+    truncated = segment(10, 19, ((1, 10),), ((0, 0), (1, 10)))
+    newest = segment(15, 29, ((3, 15),), ((0, 0), (2, 10), (3, 15)))
+    resolved = resolve([first, truncated, newest])
+    assert [one.segment for one in resolved.cuts] == [first, newest]
+    assert resolved.gaps == [(10, 15)]
+    assert resolved.unused == [truncated]
+
+
+def test_segments_without_metadata_when_resolved_then_all_are_served_whole() -> None:
+    plain = [segment(0, -1, ()), segment(10, -1, ())]
+    resolved = resolve(plain)
+    assert [(one.segment, one.is_whole) for one in resolved.cuts] == [(plain[0], True), (plain[1], True)]
+    assert resolved.gaps == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\n1\n0 0\n", "line 1: expected the version 0, found '1'"),
+        ("0\n2\n0 0\n", "line 2: expected the number of lines that follow, 1"),
+        ("0\n1\n0 x\n", "line 3: expected an epoch and an offset, found '0 x'"),
+        ("0\n2\n1 5\n0 7\n", "line 4: expected epochs and offsets that ascend, found '0 7'"),
+        ("", "line 1: expected the version 0, found ''"),
+    ],
+)
+def test_damaged_checkpoint_when_read_then_the_error_names_the_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        read_checkpoint(text.encode())
+    damaged = segment(0, 9, ((0, 0),))
+    damaged.files[CHECKPOINT_SUFFIX] = BytesFile(text.encode() or b"\n")  # type: ignore[index]
+    with pytest.raises(
+        StoredObjectError, match=r"orders-0: segment 0-.*leader-epoch checkpoint cannot be read"
+    ):
+        current_lineage([damaged])
