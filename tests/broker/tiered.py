@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from broker import jars
 from broker.broker import JVM_OPTIONS, KAFKA_3, KAFKA_4, Broker, Kafka
@@ -37,9 +38,9 @@ TIERED_KAFKA_3 = TieredKafka(KAFKA_3.name, KAFKA_3.jar_set, KAFKA_3.dump_log, ja
 TIERED_KAFKA_4 = TieredKafka(KAFKA_4.name, KAFKA_4.jar_set, KAFKA_4.dump_log, jars.LOCAL_TIERED_4)
 
 
-def tiered_broker(folder: Path, kafka: TieredKafka, store: Path, **config: object) -> Broker:
-    """Return a broker, not started, that copies segments into the folder `kafka-tiered-storage` of `store`."""
-    settings = {
+def tiered_settings(store: Path) -> dict[str, Any]:
+    """Return the settings of a broker that copies segments into the folder `kafka-tiered-storage` of `store`."""
+    return {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": _PLUGIN,
         "remote.log.storage.manager.impl.prefix": "rsm.config.",
@@ -50,9 +51,12 @@ def tiered_broker(folder: Path, kafka: TieredKafka, store: Path, **config: objec
         "remote.log.manager.task.interval.ms": 200,
         "log.retention.check.interval.ms": 200,
         "log.initial.task.delay.ms": 100,
-        **config,
     }
-    return Broker(folder, settings, kafka=kafka)
+
+
+def tiered_broker(folder: Path, kafka: TieredKafka, store: Path) -> Broker:
+    """Return a broker with tiered storage, not started."""
+    return Broker(folder, tiered_settings(store), kafka=kafka)
 
 
 def wait_until_tiered(broker: Broker, topic: str, partition: int = 0) -> int:
