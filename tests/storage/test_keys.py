@@ -42,6 +42,15 @@ def test_keys_of_each_kind_when_they_wrap_then_unwrap_the_same_data_key(tmp_path
         assert copy.unwrap(key_id, wrapped) == data_key
 
 
+def test_key_that_is_added_to_the_file_when_first_used_then_is_found(tmp_path: Path) -> None:
+    (tmp_path / "raw.key").write_bytes(bytes(32))
+    found = ring(tmp_path, "[a]\nfile = raw.key\n")
+    with pytest.raises(KeyRingError, match="no key 'b'"):
+        found.wrap("b", bytes(32))
+    ring(tmp_path, "[a]\nfile = raw.key\n[b]\nfile = raw.key\n")
+    assert found.unwrap("b", found.wrap("b", bytes(32))) == bytes(32)
+
+
 def test_public_key_when_it_unwraps_then_the_error_tells_that_a_private_key_is_needed(tmp_path: Path) -> None:
     key_pair(tmp_path, "rsa")
     found = ring(tmp_path, "[rsa]\nfile = rsa.pub\n[private]\nfile = rsa.pem\n")

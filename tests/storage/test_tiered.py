@@ -314,3 +314,20 @@ def test_uri_without_segments_when_a_command_reads_it_then_the_error_tells_what_
         done = run("verify", f"tiered+file://{tmp_path}/{name}")
         assert done.exit_code != 0
         assert "no segments of tiered storage here: expected objects named <topic>-<topic id>/" in done.stderr
+
+
+def test_segments_of_two_leaders_when_they_overlap_then_each_offset_is_read_once(
+    written: Path, tmp_path: Path
+) -> None:
+    # The first leader copied 0 to 218 in one segment. The second one copied its own segments from 120 on.
+    folder, both = tmp_path / "joined" / "segments-0", tmp_path / "store"
+    folder.mkdir(parents=True)
+    joined = b"".join((LOGS / "segments-0" / f"{base:020d}.log").read_bytes() for base in (0, 120))
+    (folder / f"{0:020d}.log").write_bytes(joined)
+    key = written / f"{KEY_ID}.pem"
+    (first,) = segments_of(folder, BOTH, key)
+    first |= {"endOffset": 218, "leaderEpochs": {"0": 0}, "segmentId": "A" * 22}
+    second = [one for one in segments_of(LOGS / "segments-0", BOTH, key) if one["startOffset"] >= 120]
+    write(both, [first, *second])
+    directory = opened(written, both)
+    assert read_all(directory) == read_all(LogDirectory(LOGS / "segments-0"))
