@@ -124,7 +124,7 @@ public class TieredWriter {
         Path folder = Path.of(text("source")).getParent();
         addIndex(found, "offset", Path.of(text("source") + ".index"));
         addIndex(found, "timestamp", Path.of(text("source") + ".timeindex"));
-        addIndex(found, "producerSnapshot", Path.of(text("source") + ".snapshot"));
+        addIndex(found, "producerSnapshot", Path.of(text("snapshot")));
         addIndex(found, "leaderEpoch", folder.resolve("leader-epoch-checkpoint"));
         Path transactions = Path.of(text("source") + ".txnindex");
         if (Files.exists(transactions)) {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.jars import TIERED
+from kafkafmt import FileRecords
 from oracle.kafka import java
 
 PROGRAM = Path(__file__).with_name("TieredWriter.java")
@@ -58,16 +59,17 @@ def segments_of(
     logs = sorted(folder.glob("*.log"))
     told = []
     for log, following in zip(logs, [*logs[1:], None], strict=True):
-        base = int(log.stem)
+        base, next_offset = int(log.stem), _next_offset(log) if following is None else int(following.stem)
         segment: dict[str, Any] = {
             "source": str(log.with_suffix("")),
+            "snapshot": str(folder / f"{next_offset:020d}.snapshot"),
             "prefix": prefix,
             "topic": topic,
             "topicId": kafka_id(topic),
             "partition": int(number),
             "segmentId": kafka_id(f"{topic}-{number}-{base}"),
             "startOffset": base,
-            "endOffset": base + 1000 if following is None else int(following.stem) - 1,
+            "endOffset": next_offset - 1,
             "leaderEpochs": {"0": base},
             "chunkSize": transform.chunk_size,
             "compressed": transform.compressed,
@@ -76,6 +78,11 @@ def segments_of(
             segment |= {"keyId": KEY_ID, "publicKey": str(private_key.with_suffix(".pub"))}
         told.append(segment)
     return told
+
+
+def _next_offset(log: Path) -> int:
+    with FileRecords(log) as records:
+        return int(records.index()["last_offset"][-1]) + 1
 
 
 def write(target: Path, segments: Sequence[Mapping[str, Any]]) -> None:

@@ -46,8 +46,8 @@ class FileRange:
 def cut_files(cut: SegmentCut) -> Mapping[str, ViewFile]:
     """Return the files of a part of a segment by suffix, for a log segment whose base offset is the first one of `cut`.
 
-    Indexes have the entries of the part. The snapshot of producers is left out if the beginning is cut off: it is the
-    state before the first offset.
+    Indexes have the entries of the part. The snapshot of producers is left out if the end is cut off: it is the
+    state after the segment.
     """
     segment = cut.segment
     if cut.is_whole:
@@ -56,7 +56,7 @@ def cut_files(cut: SegmentCut) -> Mapping[str, ViewFile]:
     start = 0 if first == segment.base_offset else _position_of(cut, first)
     end = segment.size if cut.next_offset is None else _position_of(cut, cut.next_offset)
     files = {suffix: file for suffix, file in segment.files.items() if suffix not in _CUT_SUFFIXES}
-    if start:
+    if cut.next_offset is not None:
         files.pop(".snapshot", None)
     files[".log"] = FileRange(segment.log, start, max(start, end))
     moved = first - segment.base_offset

@@ -18,7 +18,7 @@ class RemoteSegment:
     leader_epochs: each leader epoch of the segment and its first offset, ascending. Empty if the store does not tell.
     max_timestamp_ms, broker_id, event_timestamp_ms: of the copy's metadata; -1 if the store does not tell.
     files: by suffix: `.log`, and those of `.index`, `.timeindex`, `.txnindex`, `.snapshot` and
-    `.leader-epoch-checkpoint` that are stored.
+    `.leader-epoch-checkpoint` that are stored. The snapshot is the state of producers after the segment.
     """
 
     topic: str

@@ -25,6 +25,7 @@ from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
 from kafkafmt.storage.views import BytesFile, ViewFile, ViewFileSystem, ViewTree
 
 _EPOCHS_SUFFIX = ".leader-epoch-checkpoint"
+_SNAPSHOT_SUFFIX = ".snapshot"
 
 
 class TieredFileSystem(ViewFileSystem):
@@ -161,7 +162,11 @@ def partition_files(segments: list[SegmentCut]) -> dict[str, ViewFile]:
     files: dict[str, ViewFile] = {}
     for cut in segments:
         for suffix, file in cut_files(cut).items():
-            if suffix != _EPOCHS_SUFFIX:
+            if suffix == _SNAPSHOT_SUFFIX and cut.segment.end_offset >= 0:
+                # The copy of a segment has the state of producers after it. A log directory has the state before the
+                # segment of that name.
+                files[f"{cut.segment.end_offset + 1:020d}{suffix}"] = file
+            elif suffix not in (_EPOCHS_SUFFIX, _SNAPSHOT_SUFFIX):
                 files[f"{max(cut.first_offset, cut.segment.base_offset):020d}{suffix}"] = file
     if segments:
         topic_id = segments[0].segment.topic_id
