@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-memory bench-forensics bench-experiments bench-report wheel clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-memory bench-forensics bench-tiered bench-experiments bench-report wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -106,6 +106,10 @@ bench-memory: build ## replay and table 4 GB within 256 MB by one budget and by 
 bench-forensics: build ## compare the readers of internal topics with kafka-dump-log on 1 GiB of __consumer_offsets
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.forensics $(BENCH_ARGS)
+
+bench-tiered: build ## compare tiered storage on Spark with the same bytes as plain segments, for each transform (BENCH_ARGS="--partitions 1")
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.tiered $(BENCH_ARGS)
 
 bench-experiments: build ## run the experiments of the KIPs: chunk sizes, memory, and connections
 	@tools/system.sh java

@@ -1,0 +1,1 @@
+"""Tiered storage on Spark, compared with plain segments in the same store."""
