@@ -59,10 +59,10 @@ def test_part_of_a_segment_when_cut_between_any_batches_then_has_those_and_their
             assert first <= first + relative <= found[-1][1]
 
 
-def test_part_of_a_segment_when_its_beginning_is_cut_off_then_has_no_snapshot_of_producers() -> None:
+def test_part_of_a_segment_when_its_end_is_cut_off_then_has_no_snapshot_of_producers() -> None:
     whole = segment("segments-0", 120)
-    assert ".snapshot" in cut_files(SegmentCut(whole, 120, 180))
-    assert ".snapshot" not in cut_files(SegmentCut(whole, 180))
+    assert ".snapshot" in cut_files(SegmentCut(whole, 180))
+    assert ".snapshot" not in cut_files(SegmentCut(whole, 120, 180))
 
 
 def test_part_of_a_segment_without_an_index_when_cut_then_is_found_by_its_batches() -> None:
