@@ -1,0 +1,65 @@
+"""Files in the layout of Kafka's LocalTieredStorage, some missing. tests/broker/test_tiered.py has those of brokers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data.real_logs import LOGS
+from kafkafmt.log import LogDirectory
+from kafkafmt.storage import Storages
+
+pytest.importorskip("pyarrow.fs")
+
+PARTITION = "kafka-tiered-storage/segments-0--_ABCDEFGHIJKLMNOPQRST"
+OFFSETS = sorted(int(log.stem) for log in (LOGS / "segments-0").glob("*.log"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A partition whose base offsets have no zeros in front, as in older versions."""
+    folder = tmp_path / PARTITION
+    folder.mkdir(parents=True)
+    for offset in OFFSETS:
+        for suffix in ("log", "index", "timeindex"):
+            source = LOGS / "segments-0" / f"{offset:020d}.{suffix}"
+            if source.exists():
+                shutil.copy(source, folder / f"{named(offset)}.{suffix}")
+        (folder / f"{named(offset)}.leader_epoch_checkpoint").write_text("0\n1\n0 0\n")
+    return tmp_path
+
+
+def named(offset: int) -> str:
+    return f"{offset}--{offset:021d}"
+
+
+def base_offsets(store: Path) -> list[int]:
+    log = LogDirectory(Storages().locate(f"tiered+{store.as_uri()}")).partition("segments", 0)
+    return [segment.base_offset for segment in log.segments()]
+
+
+@pytest.mark.parametrize("below", ["", "kafka-tiered-storage", PARTITION])
+def test_layout_when_the_uri_ends_at_any_folder_of_it_then_is_detected(store: Path, below: str) -> None:
+    assert base_offsets(store / below) == OFFSETS
+
+
+def test_last_segment_when_its_copy_goes_on_then_is_left_out(store: Path) -> None:
+    (store / PARTITION / f"{named(OFFSETS[-1])}.leader_epoch_checkpoint").unlink()
+    assert base_offsets(store) == OFFSETS[:-1]
+
+
+@pytest.mark.parametrize("suffix", ["log", "leader_epoch_checkpoint"])
+def test_file_of_an_earlier_segment_when_missing_then_the_error_names_it(store: Path, suffix: str) -> None:
+    missing = store / PARTITION / f"{named(OFFSETS[1])}.{suffix}"
+    missing.unlink()
+    with pytest.raises(OSError, match=f"{missing}: the file is missing; the partition has later"):
+        base_offsets(store)
+
+
+def test_logs_when_copied_without_any_other_file_then_are_all_read(store: Path) -> None:
+    for file in (store / PARTITION).iterdir():
+        if file.suffix != ".log":
+            file.unlink()
+    assert base_offsets(store) == OFFSETS
