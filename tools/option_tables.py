@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 
 from kafkafmt._util.options import Option
+from kafkafmt.cli.backup import backup
 from kafkafmt.cli.gateway import gateway
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror, offsets
@@ -61,6 +62,7 @@ def option_table(options: Iterable[Option]) -> Iterator[str]:
 
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "kafkafmt backup": partial(command_table, backup),
     "kafkafmt gateway": partial(command_table, gateway),
     "kafkafmt memory": partial(command_table, memory),
     "kafkafmt mirror": partial(command_table, mirror),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,28 @@ def test_backup_when_records_were_deleted_at_the_source_then_the_next_generation
     assert after.segments[0].next_offset > 120
     assert after.segments == before.segments[-len(after.segments) :]
     assert len(after.segments) < len(before.segments)
+
+
+def test_backup_when_a_log_was_truncated_then_it_begins_anew_and_the_earlier_generation_keeps_the_old(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """The broker has lost the folder of the partition, as a disk that was replaced."""
+    target = tmp_path / "backup"
+    cluster.create_topic(topic)
+    send(cluster, topic, 60)
+    assert back_up(cluster, target, topic).status == 0
+    old = log_of(cluster.broker.log_dir, topic, 0)
+    cluster.kill()
+    shutil.rmtree(cluster.broker.log_dir / f"{topic}-0")
+    cluster.start()
+    send(cluster, topic, 25)
+    outcome = back_up(cluster, target, topic)
+    assert (outcome.status, outcome.summary["records"]) == (0, 25), outcome.errors
+    assert "a log was truncated" in outcome.errors
+    (before,) = topic_of(generation(target, 0), topic).partitions
+    (after,) = topic_of(generation(target), topic).partitions
+    assert bytes_of(target, before) == old
+    assert bytes_of(target, after) == log_of(cluster.broker.log_dir, topic, 0)
 
 
 def test_backup_when_other_topics_are_selected_then_those_of_the_last_generation_stay(
