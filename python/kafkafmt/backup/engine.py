@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt.backup.groups import read_groups
-from kafkafmt.backup.objects import PlainWriter
+from kafkafmt.backup.objects import SegmentWriter
 from kafkafmt.backup.repository import Repository
 from kafkafmt.backup.store import BackupSource, BackupStore
 from kafkafmt.mirror.addresses import ClusterAddress
@@ -20,11 +20,13 @@ from kafkafmt.mirror.options import MirrorOptions, OnCorrupt
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.targets.plain_store import spool_path
 from kafkafmt.storage.backups.errors import BackupError
+from kafkafmt.storage.backups.sealing import new_data_key
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.loop import Mirror, Report
     from kafkafmt.mirror.statistics import Statistics
     from kafkafmt.storage import StoragePath
+    from kafkafmt.storage.keys import KeyRing
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class BackupOptions:
     groups: the consumer groups whose offsets are backed up.
     sealing: when segments are sealed, and where the spool is.
     source_config: client options of kafka-python, as text.
+    key_ring, key_id: the key that wraps the data keys of segments; None to encrypt nothing.
+    compresses: compress segments whose batches are not compressed.
     on_corrupt, commit_interval, progress_interval, memory_bytes, shutdown_timeout: as for a mirror.
     """
 
@@ -48,6 +52,9 @@ class BackupOptions:
     groups: GroupSelection = field(default_factory=GroupSelection)
     sealing: Sealing = field(default_factory=Sealing)
     source_config: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain passwords
+    key_ring: KeyRing | None = None
+    key_id: str | None = None
+    compresses: bool = False
     on_corrupt: OnCorrupt = "fail"
     commit_interval: float = MirrorOptions.commit_interval
     progress_interval: float = MirrorOptions.progress_interval
@@ -59,6 +66,8 @@ class BackupOptions:
             raise BackupError(
                 f"{self.source}: expected kafka://HOST:PORT[,HOST:PORT]: a backup is of a cluster"
             )
+        if (self.key_ring is None) != (self.key_id is None):
+            raise BackupError("--key-ring and --key-id: expected both or neither")
 
 
 class Backup:
@@ -114,6 +123,8 @@ def open_backup(options: BackupOptions, report: Report) -> Iterator[Backup]:
         # The mirror's thread uses this connection, too, but not while a request of the mirror is under way.
         cluster = MirrorCluster(options.source, options.source_config)
         stack.callback(cluster.close)
+        if options.key_ring is not None and options.key_id is not None:
+            options.key_ring.wrap(options.key_id, new_data_key())  # fails now if it cannot
         repository.create()
         matches = options.source.matches
         groups = read_groups(cluster, options.groups, matches)  # before the mirror reads the ends of the logs
@@ -121,7 +132,9 @@ def open_backup(options: BackupOptions, report: Report) -> Iterator[Backup]:
         store = BackupStore(
             repository,
             source,
-            PlainWriter(),
+            SegmentWriter(
+                options.target, repository.id, options.key_ring, options.key_id, options.compresses
+            ),
             groups,
             spool=_spool(options),
             generation_age=options.generation_age,

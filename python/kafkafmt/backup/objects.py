@@ -4,69 +4,110 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kafkafmt._util.sizes import MIB
+from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.storage import StoragePath, storage_of
-from kafkafmt.storage.backups.manifest import BackedUpSegment, StoredFile
+from kafkafmt.storage.backups.manifest import BackedUpSegment, StoredFile, WrappedKey
+from kafkafmt.storage.backups.sealing import (
+    CHUNK_BYTES,
+    Encode,
+    chunk_aad,
+    compress,
+    encoded,
+    encryption,
+    new_data_key,
+)
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.targets.spool import SealedSegment
+    from kafkafmt.storage.keys import KeyRing
 
 _READ_BYTES = 4 * MIB
 
 
-class SegmentWriter(Protocol):
-    """Writes the files of a segment. Called in several threads at once."""
+@dataclass(frozen=True)
+class SegmentWriter:
+    """Writes the files of segments below a folder. Called in several threads at once.
 
-    def write(self, segment: SealedSegment, folder: StoragePath, name: str) -> BackedUpSegment:
-        """Write a segment below `folder`, its `.log` last. name: of the object, without suffix. Raises OSError."""
+    backup_id: the id of the backup.
+    key_ring, key_id: the key that wraps the data keys; files are not encrypted without it.
+    compresses: compress segments whose batches are not compressed.
+    """
 
+    folder: StoragePath
+    backup_id: str
+    key_ring: KeyRing | None = None
+    key_id: str | None = None
+    compresses: bool = False
 
-class PlainWriter:
-    """Writes files as they are."""
+    def write(self, segment: SealedSegment, name: str) -> BackedUpSegment:
+        """Write a segment, its `.log` last. name: of the object, without suffix. Raises OSError and KeyRingError."""
+        data_key = key = None
+        if self.key_ring is not None and self.key_id is not None:
+            data_key = new_data_key()
+            key = WrappedKey(self.key_id, self.key_ring.wrap(self.key_id, data_key))
+        compresses = self.compresses and not segment.has_compressed
+        files = {}
+        for suffix, path in segment.files.items():
+            encodes = (compress,) if compresses and suffix == LOG_SUFFIX else ()
+            files[suffix] = self._store(path, name, suffix, encodes, data_key)
+        return BackedUpSegment(
+            object=name,
+            base_offset=segment.base_offset,
+            next_offset=segment.next_offset,
+            max_timestamp_ms=segment.max_timestamp_ms,
+            files=files,
+            leader_epochs=segment.leader_epochs,
+            compression="zstd" if compresses else "none",
+            key=key,
+        )
 
-    def write(self, segment: SealedSegment, folder: StoragePath, name: str) -> BackedUpSegment:
-        """Write a segment, as `SegmentWriter.write`."""
-        parent, _, stem = name.rpartition("/")
-        place = folder
-        for part in parent.split("/"):
-            place = place / part
-        files = {suffix: _put(path, place / f"{stem}{suffix}") for suffix, path in segment.files.items()}
-        return described(segment, name, files)
+    def _store(
+        self, local: Path, name: str, suffix: str, encodes: tuple[Encode, ...], data_key: bytes | None
+    ) -> StoredFile:
+        path = self.folder
+        for part in f"{name}{suffix}".split("/"):
+            path = path / part
+        size = local.stat().st_size
+        if data_key is not None:
+            count = -(-size // CHUNK_BYTES)
+            encodes = (*encodes, encryption(data_key, chunk_aad(self.backup_id, name, suffix, count)))
+        if not encodes:
+            return _stored_as_it_is(local, path, size)
+        digest, sizes = hashlib.sha256(), []
 
-
-def described(segment: SealedSegment, name: str, files: dict[str, StoredFile]) -> BackedUpSegment:
-    """Return what the manifest says of a segment whose files are stored."""
-    return BackedUpSegment(
-        object=name,
-        base_offset=segment.base_offset,
-        next_offset=segment.next_offset,
-        max_timestamp_ms=segment.max_timestamp_ms,
-        files=files,
-        leader_epochs=segment.leader_epochs,
-    )
-
-
-def _put(local: Path, path: StoragePath) -> StoredFile:
-    size, digest = local.stat().st_size, hashlib.sha256()
-    if isinstance(path, Path):
-        for chunk in _chunks(local):
-            digest.update(chunk)
-        storage_of(path).put(local, path)  # a rename, if the spool is on the same file system
-    else:
-
-        def hashed() -> Iterator[bytes]:
-            for chunk in _chunks(local):
+        def noted() -> Iterator[bytes]:
+            for chunk in encoded(_chunks(local, CHUNK_BYTES), encodes):
                 digest.update(chunk)
+                sizes.append(len(chunk))
                 yield chunk
 
+        storage_of(path).write(path, noted())
+        return StoredFile(size, sum(sizes), digest.hexdigest(), CHUNK_BYTES, tuple(sizes))
+
+
+def _stored_as_it_is(local: Path, path: StoragePath, size: int) -> StoredFile:
+    digest = hashlib.sha256()
+
+    def hashed() -> Iterator[bytes]:
+        for chunk in _chunks(local, _READ_BYTES):
+            digest.update(chunk)
+            yield chunk
+
+    if isinstance(path, Path):
+        for _ in hashed():
+            pass
+        storage_of(path).put(local, path)  # a rename, if the spool is on the same file system
+    else:
         storage_of(path).write(path, hashed())
     return StoredFile(size, size, digest.hexdigest())
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_READ_BYTES):
+def _chunks(path: Path, size: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(size):
             yield chunk

@@ -163,7 +163,7 @@ class BackupStore(SegmentStore):
         topic, partition = segment.topic_partition
         name = f"{segment.base_offset:020}-{secrets.token_hex(16)}"
         folder = f"{SEGMENTS_FOLDER}/{topic}/{segment.topic_id or 'none'}/{partition}"
-        return self._writer.write(segment, self._repository.path, f"{folder}/{name}")
+        return self._writer.write(segment, f"{folder}/{name}")
 
     def add(self, segment: SealedSegment, stored: BackedUpSegment) -> None:
         topic = self._topics[segment.topic_partition.topic]

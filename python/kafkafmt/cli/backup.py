@@ -30,6 +30,7 @@ from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.storage import StoragePath
+from kafkafmt.storage.keys import KeyRing
 
 if TYPE_CHECKING:
     from kafkafmt.backup import Backup
@@ -52,7 +53,7 @@ class _BackupCommand(HelpCommand):
 
 @click.command(
     cls=_BackupCommand,
-    common="--topics --follow --groups --source-config-file --spool --json",
+    common="--topics --follow --groups --key-ring --key-id --compress --source-config-file --spool --json",
     page="backup.md",
 )
 @click.argument("cluster", metavar="CLUSTER", type=MirrorAddressType())
@@ -80,6 +81,18 @@ class _BackupCommand(HelpCommand):
     help="How often a generation is written before the end.",
 )
 @sealing_options()
+@click.option(
+    "--key-ring",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of keys. With --key-id: encrypt all segments by AES-256-GCM.",
+)
+@click.option("--key-id", metavar="ID", help="The key of --key-ring that wraps the data keys of segments.")
+@click.option(
+    "--compress",
+    "compresses",
+    is_flag=True,
+    help="Compress segments whose batches are not compressed, by zstd in chunks.",
+)
 @on_corrupt_option(
     "Damage at the source stops its partition, with exit status 1 (fail), or is left out and reported (skip)."
 )
@@ -120,6 +133,7 @@ def backup(
     segment_age: float,
     spool: Path | None,
     spool_bytes: int,
+    key_ring: Path | None,
     source_config: tuple[tuple[str, str], ...],
     source_config_file: Path | None,
     log_format: Any,
@@ -159,6 +173,7 @@ def backup(
             target,
             groups=GroupSelection() if groups is None else GroupSelection.parsed(groups),
             sealing=Sealing(segment_bytes, segment_age, spool, spool_bytes),
+            key_ring=None if key_ring is None else KeyRing.read(key_ring),
             source_config=client_settings(source_config, source_config_file),
             **settings,
         )

@@ -40,6 +40,7 @@ class SealedSegment:
     files: its local files by suffix.
     leader_epochs: leader epoch and its first offset in this segment.
     open_transactions: those that are open at its end.
+    has_compressed: whether a batch is compressed.
     end_snapshot: the bytes of the `.snapshot` with the states of producers at its end.
     """
 
@@ -52,6 +53,7 @@ class SealedSegment:
     files: Mapping[str, Path]
     leader_epochs: tuple[tuple[int, int], ...]
     open_transactions: tuple[OpenProducer, ...]
+    has_compressed: bool
     end_snapshot: bytes
 
 
@@ -66,6 +68,7 @@ class SpooledSegment:
     producers: ProducerStates
     opened: float = field(default_factory=time.monotonic)
     max_timestamp_ms: int = -1
+    has_compressed: bool = False
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -106,6 +109,7 @@ class SpooledSegment:
         self.producers.add(run, first, stop, tracker)
         self._aborted += aborted
         self.max_timestamp_ms = max(self.max_timestamp_ms, int(rows["max_timestamp"].max()))
+        self.has_compressed = self.has_compressed or bool(rows["codec"].any())
         self._note_epochs(run, first, stop)
 
     def release(self) -> None:
@@ -135,6 +139,7 @@ class SpooledSegment:
             {**files, LOG_SUFFIX: self.path},  # readers see a segment once its .log is there: it comes last
             tuple(self._epochs),
             self.producers.open_producers(),
+            self.has_compressed,
             self.producers.snapshot(),
         )
 
