@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-memory bench-forensics bench-tiered bench-experiments bench-report wheel clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheel clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -99,6 +99,10 @@ bench-gateway: build ## compare the gateway with direct connections, kafka-proxy
 bench-mirror: build ## compare ways to mirror between two real brokers with confluent-kafka and a floor (BENCH_ARGS="-k zstd")
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.mirror $(BENCH_ARGS)
+
+bench-backup: build ## compare a backup of a real broker with the raw mirror of the same topic into a folder (BENCH_ARGS="-k 1024")
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.backup $(BENCH_ARGS)
 
 bench-memory: build ## replay and table 4 GB within 256 MB by one budget and by single limits, and measure buffers and caches
 	@$(BIN)/python -m bench.memory $(BENCH_ARGS)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -12,6 +14,8 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from backup.backing_up import back_up, bytes_of, generation, leftovers, topic_of
 from client.cluster import Cluster
+from file_systems import BUCKET
+from kafkafmt.storage import storage_path
 from mirror.reading import log_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("backup")]
@@ -183,3 +187,21 @@ def test_backup_when_the_folder_has_other_files_then_is_refused(
     assert outcome.status == 2
     assert "expected a backup or an empty folder" in outcome.errors
     assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_backup_when_the_target_is_an_object_store_then_it_has_the_same_objects_and_shows_no_secret(
+    cluster: Cluster, topic: str, tmp_path: Path, s3: object, s3_options: Mapping[str, str]
+) -> None:
+    key, secret = (quote(s3_options[name], safe="") for name in ("access_key", "secret_key"))
+    query = urlencode({one: s3_options[one] for one in ("endpoint_override", "scheme", "region")})
+    target = f"s3://{key}:{secret}@{BUCKET}/{topic[:40]}?{query}"
+    cluster.create_topic(topic)
+    for _ in range(2):
+        send(cluster, topic, 100)
+        outcome = back_up(cluster, target, topic, "--spool", tmp_path, "--segment-bytes", "2k")
+        assert (outcome.status, outcome.summary["records"]) == (0, 100), outcome.errors
+        assert secret not in outcome.errors
+    path = storage_path(target)
+    (partition,) = topic_of(generation(path), topic).partitions
+    assert bytes_of(path, partition) == log_of(cluster.broker.log_dir, topic, 0)
+    assert not list(tmp_path.iterdir())

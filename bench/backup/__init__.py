@@ -1,0 +1,1 @@
+"""A backup beside the mirror of the same topic into a folder."""
