@@ -196,7 +196,8 @@ class RemoteStorage:
         try:
             if not is_store:
                 filesystem.create_dir(posixpath.dirname(within))
-            with filesystem.open_output_stream(written) as stream:
+            # As it is: PyArrow would compress a file whose name ends in .zst or .gz.
+            with filesystem.open_output_stream(written, compression=None) as stream:
                 for chunk in chunks:
                     stream.write(chunk)
             if not is_store:
