@@ -34,9 +34,15 @@ class Repository:
     def create(self) -> None:
         """Read the identity of the backup, or give it one if the folder is empty."""
         try:
-            data = read_file(self.path / BACKUP_FILE)
+            self.open()
         except FileNotFoundError:
-            data = self._new_identity()
+            self._identify(self._new_identity())
+
+    def open(self) -> None:
+        """Read the identity of the backup. Raises FileNotFoundError if there is none."""
+        self._identify(read_file(self.path / BACKUP_FILE))
+
+    def _identify(self, data: bytes) -> None:
         try:
             found = json.loads(data)
             version, self.id = int(found["version"]), str(found["id"])
@@ -65,6 +71,10 @@ class Repository:
         self._ensure_last(manifest.parent, [])
         write_file(self._manifest(manifest.name), manifest.encode())
         self._ensure_last(manifest.parent, [manifest.name])
+
+    def delete(self, name: str) -> None:
+        """Delete the manifest of a generation. Its objects stay."""
+        storage_of(self.path).delete(self._manifest(name))
 
     def _ensure_last(self, parent: str | None, own: list[str]) -> None:
         later = [one for one in self.generations() if one > (parent or "") and one not in own]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkafmt._util.sizes import GIB, size_text
+from kafkafmt.cli.backup_generations import list_backup, prune_backup, verify_backup
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.mirror_options import MirrorAddressType, sealing_options
 from kafkafmt.cli.options import (
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
     from kafkafmt.backup import Backup
 
 # Subcommands by name: a first argument of that name is not taken for a cluster.
-_SUBCOMMANDS: Mapping[str, click.Command] = {}
+_SUBCOMMANDS: Mapping[str, click.Command] = {
+    "list": list_backup,
+    "prune": prune_backup,
+    "verify": verify_backup,
+}
 
 
 class _BackupCommand(HelpCommand):
@@ -149,6 +154,7 @@ def backup(
     \b
     kafkafmt backup kafka://east:9092 s3://bucket/backups/east
     kafkafmt backup kafka://east:9092 /backups/east --topics 'orders,clicks-.*' --follow
+    kafkafmt backup list|verify|prune URI
 
     A generation has the topics with configurations, partition counts and ids, their segments with checksums, leader
     epochs, open transactions, and the committed offsets of consumer groups. It is written last: after a kill the last

@@ -1,4 +1,4 @@
-"""Read the fields of a JSON object, each with a check of its type and range. Fields that nobody asks for are ignored."""
+"""Read the fields of a JSON object, each with a check of its type and range. Other fields are ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MISSING = object()
 
 
 class Fields:
-    """A JSON object. source: the name of the file, for errors. where: the place of the object in it, "" for all of it."""
+    """A JSON object. source: the name of the file, for errors. where: the place of the object in it; "" for all."""
 
     def __init__(self, value: object, source: str, where: str = "") -> None:
         self._source, self._where = source, where

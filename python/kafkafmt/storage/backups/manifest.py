@@ -26,7 +26,7 @@ from typing import Any
 from kafkafmt import codecs
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 from kafkafmt.storage.backups.errors import BackupError
-from kafkafmt.storage.backups.json_fields import MAX_INT64, Fields, shown
+from kafkafmt.storage.backups.json_fields import Fields, shown
 from kafkafmt.types import Codec, TopicPartition
 
 BACKUP_FILE = "kafkafmt-backup.json"
