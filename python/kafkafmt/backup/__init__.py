@@ -1,6 +1,8 @@
 """Back up the topics of a cluster to a folder of any storage, in generations, each of which can be restored.
 
-`open_backup` runs a backup. `list_`, `verify` and `prune` list, read and delete generations. Requires the extra `backup`.
+`open_backup` runs a backup. `list_`, `verify` and `prune` list, read and delete generations.
+
+Requires the extra `backup`.
 """
 
 from kafkafmt.backup.engine import Backup, BackupOptions, open_backup

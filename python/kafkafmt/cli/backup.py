@@ -153,7 +153,7 @@ def backup(
 
     \b
     kafkafmt backup kafka://east:9092 s3://bucket/backups/east
-    kafkafmt backup kafka://east:9092 /backups/east --topics 'orders,clicks-.*' --follow
+    kafkafmt backup kafka://east:9092 /backups/east --topics orders --follow
     kafkafmt backup list|verify|prune URI
 
     A generation has the topics with configurations, partition counts and ids, their segments with checksums, leader
