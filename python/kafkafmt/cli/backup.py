@@ -146,7 +146,7 @@ def backup(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Back up the topics of a cluster to a folder or the URI of one, in generations.
+    """Back up a cluster to a folder or an object store, in generations.
 
     Batches are stored as they are. A run stores what is new since the last generation, up to the ends that the logs
     have at its start.
