@@ -146,7 +146,7 @@ def backup(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Back up a cluster to a folder or an object store, in generations.
+    """Back up a cluster to a folder or an object store.
 
     Batches are stored as they are. A run stores what is new since the last generation, up to the ends that the logs
     have at its start.
