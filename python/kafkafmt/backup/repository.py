@@ -13,15 +13,13 @@ from contextlib import suppress
 
 from kafkafmt.storage import StoragePath, read_file, storage_of, write_file
 from kafkafmt.storage.backups.errors import BackupError
-from kafkafmt.storage.backups.manifest import (
-    BACKUP_FILE,
-    FORMAT_VERSION,
-    GENERATIONS_FOLDER,
-    Manifest,
-    is_generation_name,
+from kafkafmt.storage.backups.generations import (
+    generation_names,
+    generation_path,
+    parse_identity,
+    read_generation,
 )
-
-_SUFFIX = ".json.zst"
+from kafkafmt.storage.backups.manifest import BACKUP_FILE, FORMAT_VERSION, Manifest
 
 
 class Repository:
@@ -34,47 +32,24 @@ class Repository:
     def create(self) -> None:
         """Read the identity of the backup, or give it one if the folder is empty."""
         try:
-            self.open()
+            data = read_file(self.path / BACKUP_FILE)
         except FileNotFoundError:
-            self._identify(self._new_identity())
-
-    def open(self) -> None:
-        """Read the identity of the backup. Raises FileNotFoundError if there is none."""
-        self._identify(read_file(self.path / BACKUP_FILE))
-
-    def _identify(self, data: bytes) -> None:
-        try:
-            found = json.loads(data)
-            version, self.id = int(found["version"]), str(found["id"])
-        except (ValueError, TypeError, KeyError):
-            raise BackupError(f"{self.path / BACKUP_FILE}: expected the identity of a backup") from None
-        if version > FORMAT_VERSION:
-            raise BackupError(
-                f"{self.path / BACKUP_FILE}: version: expected at most {FORMAT_VERSION}, found {version}"
-            )
+            data = self._new_identity()
+        self.id = parse_identity(data, str(self.path / BACKUP_FILE)).id
 
     def generations(self) -> list[str]:
         """Return the names of all generations, the last one last."""
-        folder = self.path / GENERATIONS_FOLDER
-        names: list[str] = []
-        with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
-            names = [entry.name.removesuffix(_SUFFIX) for entry in entries if entry.name.endswith(_SUFFIX)]
-        return sorted(filter(is_generation_name, names))
+        return generation_names(self.path)
 
     def read(self, name: str) -> Manifest:
         """Read the manifest of a generation. Raises BackupError, and OSError."""
-        path = self._manifest(name)
-        return Manifest.decode(read_file(path), str(path))
+        return read_generation(self.path, name)
 
     def write(self, manifest: Manifest) -> None:
         """Write a generation. Raises BackupError if another run has written one after its parent."""
         self._ensure_last(manifest.parent, [])
-        write_file(self._manifest(manifest.name), manifest.encode())
+        write_file(generation_path(self.path, manifest.name), manifest.encode())
         self._ensure_last(manifest.parent, [manifest.name])
-
-    def delete(self, name: str) -> None:
-        """Delete the manifest of a generation. Its objects stay."""
-        storage_of(self.path).delete(self._manifest(name))
 
     def _ensure_last(self, parent: str | None, own: list[str]) -> None:
         later = [one for one in self.generations() if one > (parent or "") and one not in own]
@@ -82,9 +57,6 @@ class Repository:
             raise BackupError(
                 f"{self.path}: another backup wrote generation {later[-1]} meanwhile: expected one backup at a time"
             )
-
-    def _manifest(self, name: str) -> StoragePath:
-        return self.path / GENERATIONS_FOLDER / f"{name}{_SUFFIX}"
 
     def _new_identity(self) -> bytes:
         """Write an identity. The folder must be empty, so that a backup is not mixed with other files."""

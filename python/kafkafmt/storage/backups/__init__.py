@@ -1,5 +1,5 @@
-"""A backup as a log directory."""
+"""A backup: its generations, and the last or another one as a log directory."""
 
-from kafkafmt.storage.backups.view import BackupFileSystem
+from kafkafmt.storage.backups.view import BackupFileSystem, manifest_of
 
-__all__ = ["BackupFileSystem"]
+__all__ = ["BackupFileSystem", "manifest_of"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.storage.chunks import (
@@ -21,7 +21,7 @@ from kafkafmt.storage.chunks import (
     DecompressZstd,
     DecryptAesGcm,
 )
-from kafkafmt.storage.keys import DATA_KEY_BYTES, KeyRing, aes_gcm
+from kafkafmt.storage.keys import DATA_KEY_BYTES, KeyRingError, aes_gcm
 
 if TYPE_CHECKING:
     from kafkafmt.storage.backups.manifest import BackedUpSegment
@@ -32,6 +32,20 @@ _AAD_PREFIX = "kafkafmt-backup"
 _ZSTD_LEVEL = 3
 
 Encode = Callable[[bytes, int], bytes]
+
+
+class Unwraps(Protocol):
+    """Unwraps data keys, as a `KeyRing`."""
+
+    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+        """Return the data key that was wrapped by the key of this id. Raises KeyRingError."""
+
+
+def object_path(folder: StoragePath, segment: BackedUpSegment, suffix: str) -> StoragePath:
+    """Return the path of the object of a segment's file. folder: that of the backup."""
+    for part in f"{segment.object}{suffix}".split("/"):
+        folder = folder / part
+    return folder
 
 
 def new_data_key() -> bytes:
@@ -81,7 +95,7 @@ def chunked_file(
     suffix: str,
     *,
     backup_id: str,
-    key_ring: KeyRing | None,
+    key_ring: Unwraps | None,
     cache: ChunkCache,
 ) -> ChunkedFile:
     """Return the original content of a file of a segment that is stored in chunks. path: of its object.
@@ -93,8 +107,6 @@ def chunked_file(
     transforms: list[ChunkTransform] = []
     if segment.key is not None:
         if key_ring is None:
-            from kafkafmt.storage.keys import KeyRingError
-
             raise KeyRingError(f"{path}: expected a key ring with key {segment.key.key_id!r}, found none")
         data_key = key_ring.unwrap(segment.key.key_id, segment.key.wrapped)
         aad = chunk_aad(backup_id, segment.object, suffix, len(file.chunk_sizes))
