@@ -1,21 +1,24 @@
 """Back up the topics of a cluster to a folder of any storage, in generations, each of which can be restored.
 
-`open_backup` runs a backup. `list_`, `verify` and `prune` list, read and delete generations.
+`open_backup` runs a backup. `list_generations`, `Verification` and `prune` list, read and delete generations.
 
 Requires the extra `backup`.
 """
 
 from kafkafmt.backup.engine import Backup, BackupOptions, open_backup
-from kafkafmt.backup.generations import GenerationSummary, Problem, Pruned, list_, prune, verify
+from kafkafmt.backup.listing import GenerationSummary, list_generations
+from kafkafmt.backup.pruning import PruneReport, Retention, prune
+from kafkafmt.backup.verifying import ObjectCheck, Verification
 
 __all__ = [
     "Backup",
     "BackupOptions",
     "GenerationSummary",
-    "Problem",
-    "Pruned",
-    "list_",
+    "ObjectCheck",
+    "PruneReport",
+    "Retention",
+    "Verification",
+    "list_generations",
     "open_backup",
     "prune",
-    "verify",
 ]

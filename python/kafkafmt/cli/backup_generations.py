@@ -1,121 +1,208 @@
-"""`kafkafmt backup list`, `verify` and `prune`: what a backup has, whether it is whole, and what is deleted."""
+"""`kafkafmt backup list`, `verify` and `prune`: look after a backup."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.options import json_option, needs
-from kafkafmt.cli.output import in_words, print_json, print_table, size_in_words, time_in_words
+from kafkafmt.cli.options import cluster_errors, json_option
+from kafkafmt.cli.output import in_words, notify, print_json, print_table, size_in_words, time_in_words
 from kafkafmt.cli.values import Folder
 from kafkafmt.storage import StoragePath
+from kafkafmt.storage.keys import KeyRing
+
+if TYPE_CHECKING:
+    from kafkafmt.backup import Retention
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-class Age(click.ParamType[float]):
+class _Age(click.ParamType[float]):
     """A number of seconds, minutes, hours, days or weeks: 90s, 30d."""
 
     name = "age"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return value
-        match = re.fullmatch(r"(\d{1,9})([smhdw])", value, re.ASCII)
+        match = re.fullmatch(r"(\d{1,9})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
         if match is None:
             self.fail(f"expected a number and s, m, h, d or w, as 30d, found {value!r}", param, ctx)
-        return int(match[1]) * _SECONDS[match[2]]
+        return float(int(match[1]) * _SECONDS[match[2]])
 
 
-@click.command(name="list", cls=HelpCommand, common="--json", page="backup.md")
-@click.argument("path", metavar="URI", type=Folder(must_exist=True))
-@json_option("Print one JSON object a generation.")
-def list_backup(path: StoragePath, as_json: bool) -> int:
+class _Keep(_Age):
+    """An age, as a number of seconds; or a number of generations, as an int."""
+
+    name = "age|n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,8}", value, re.ASCII):
+            return int(value)
+        return super().convert(value, param, ctx)
+
+
+@click.command("list", cls=HelpCommand, common="--json", page="backup.md")
+@click.argument("folder", metavar="URI", type=Folder(must_exist=True))
+@json_option("Print JSON lines: one object for each generation.")
+def list_backup(folder: StoragePath, as_json: bool) -> int:
     """List the generations of a backup, the last one last.
 
     \b
     kafkafmt backup list s3://bucket/backups/east
 
-    Exit status: 0; 2 if the folder is no backup.
+    LOGS is the original size of all records of a generation, STORED the size of its objects, and ADDED the size of
+    those that no earlier generation has.
+
+    Exit status: 0; 1 if a manifest cannot be read; 2 if there is no backup.
     """
-    with needs("backup", "backup"):
-        from kafkafmt.backup import list_
-    found = list_(path)
+    with cluster_errors("backup"):
+        from kafkafmt.backup import list_generations
+
+        found = list(list_generations(folder))
     if as_json:
         for one in found:
             print_json(asdict(one))
-        return 0
-    print_table(
-        ("generation", "created", "topics", "partitions", "segments", "groups", "size"),
-        [
+    else:
+        columns = (
+            "generation",
+            "created",
+            "topics#",
+            "partitions#",
+            "groups#",
+            "logs#",
+            "stored#",
+            "added#",
+            "keys",
+        )
+        rows = [
             (
                 one.name,
                 time_in_words(one.created_ms),
-                *map(str, (one.topics, one.partitions, one.segments, one.groups)),
-                size_in_words(one.stored_bytes),
+                *(f"{count:,}" for count in (one.topics, one.partitions, one.groups)),
+                *map(size_in_words, (one.size_in_bytes, one.stored_bytes, one.added_bytes)),
+                ", ".join(one.key_ids) or "-",
             )
             for one in found
-        ],
-    )
-    return 0
+        ]
+        print_table(columns, rows)
+    failed = [one.error for one in found if one.error is not None]
+    for error in failed:
+        notify(f"cannot be read: {error}")
+    return 1 if failed else 0
 
 
-@click.command(name="verify", cls=HelpCommand, common="--generation", page="backup.md")
-@click.argument("path", metavar="URI", type=Folder(must_exist=True))
-@click.option("--generation", metavar="NAME", help="The generation to read.  [default: the last one]")
-def verify_backup(path: StoragePath, generation: str | None) -> int:
-    """Read all objects of a generation, and compare their sizes and SHA-256 with its manifest.
+@click.command("verify", cls=HelpCommand, common="--quick --all --key-ring --json", page="backup.md")
+@click.argument("folder", metavar="URI", type=Folder(must_exist=True))
+@click.option(
+    "--generation", metavar="NAME|N|TIME", help="The generation to verify.  [default: the last one]"
+)
+@click.option("--all", "is_all", is_flag=True, help="Verify all generations; each object once.")
+@click.option("--quick", "is_quick", is_flag=True, help="Compare only the presence and sizes of objects.")
+@click.option(
+    "--key-ring",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The keys of encrypted segments.",
+)
+@json_option("Print JSON lines: one object for each manifest and segment.")
+def verify_backup(
+    folder: StoragePath,
+    generation: str | None,
+    is_all: bool,
+    is_quick: bool,
+    key_ring: Path | None,
+    as_json: bool,
+) -> int:
+    """Read back what a generation names, and compare it with the manifest.
 
     \b
     kafkafmt backup verify s3://bucket/backups/east
+    kafkafmt backup verify /backups/east --generation 2026-01-31T12:00:00Z --key-ring keys.ini
 
-    Exit status: 0; 1 if an object is missing or damaged; 2 if the folder is no backup.
+    For each segment: its objects are there, with the size and SHA-256 of the manifest; they can be decrypted and
+    decompressed; CRCs, records and indexes are right; the offsets are those of the manifest. A gap in the offsets is a
+    note: compaction leaves gaps, too.
+
+    Exit status: 0; 1 if anything is wrong; 2 if there is no backup or no such generation.
     """
-    with needs("backup", "backup"):
-        from kafkafmt.backup import verify
-    problems = 0
-    for one in verify(path, generation):
-        problems += 1
-        click.echo(f"{one.object}: {one.message}")
-    click.echo(f"{in_words(problems, 'object')} missing or damaged" if problems else "all objects are whole")
-    return 1 if problems else 0
+    if is_all and generation is not None:
+        raise click.UsageError("--all and --generation: choose one")
+    with cluster_errors("backup"):
+        from kafkafmt.backup import Verification
+
+        ring = None if key_ring is None else KeyRing.read(key_ring)
+        count = faults = batches = records = stored = 0
+        for check in Verification(folder, generation, is_all, ring, is_quick).run():
+            count, faults = count + 1, faults + (not check.is_ok)
+            batches, records = batches + check.batches, records + check.records
+            stored += check.stored_bytes
+            if as_json:
+                print_json({**asdict(check), "is_ok": check.is_ok})
+            for kind, lines in (("finding", check.findings), ("note", check.notes)):
+                for line in lines:
+                    notify(f"{kind}: {check.path}: {line}")
+    words = [in_words(count, "object"), size_in_words(stored)]
+    if not is_quick:
+        words += [in_words(batches, "batch"), in_words(records, "record")]
+    total = f"{', '.join(words)}: {in_words(faults, 'object')} with findings"
+    (notify if as_json else click.echo)(total)
+    return 1 if faults else 0
 
 
-@click.command(name="prune", cls=HelpCommand, common="--keep --grace --dry-run --json", page="backup.md")
-@click.argument("path", metavar="URI", type=Folder(must_exist=True))
-@click.option("--keep", type=Age(), required=True, metavar="AGE", help="Keep younger generations, as 30d.")
+@click.command("prune", cls=HelpCommand, common="--keep --dry-run --json", page="backup.md")
+@click.argument("folder", metavar="URI", type=Folder(must_exist=True))
+@click.option(
+    "--keep",
+    type=_Keep(),
+    required=True,
+    help="Keep generations of this time, as 30d, or this number of them.",
+)
 @click.option(
     "--grace",
-    type=Age(),
+    type=_Age(),
     default="1d",
     metavar="AGE",
     help="Keep younger objects that no generation names: a backup that runs now may be about to.",
 )
-@click.option("--dry-run", "is_trial", is_flag=True, help="Delete nothing, and tell what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing; print what would be deleted.")
 @json_option("Print the summary as one JSON object.")
-def prune_backup(path: StoragePath, keep: float, grace: float, is_trial: bool, as_json: bool) -> int:
-    """Delete old generations, and objects that no other generation names. The last generation always stays.
+def prune_backup(folder: StoragePath, keep: float, grace: float, dry_run: bool, as_json: bool) -> int:
+    """Delete old generations, and the objects that no generation names.
 
     \b
     kafkafmt backup prune s3://bucket/backups/east --keep 30d
+    kafkafmt backup prune /backups/east --keep 10 --dry-run
 
-    Objects that a killed backup left are deleted, too.
+    The last generation is always kept, however old. Objects that killed runs have left are deleted, too. A backup may
+    run at the same time. A run that is killed leaves generations whose objects are all there.
 
-    Exit status: 0; 2 if the folder is no backup, or a manifest cannot be read. Then nothing is deleted.
+    Exit status: 0; 2 if there is no backup, or a manifest cannot be read: then nothing is deleted.
     """
-    with needs("backup", "backup"):
+    with cluster_errors("backup"):
         from kafkafmt.backup import prune
-    done = prune(path, keep, grace, is_trial=is_trial)
+
+        report = prune(folder, _retention(keep), grace_seconds=grace, dry_run=dry_run)
     if as_json:
-        print_json(asdict(done))
-    else:
-        said = "would be deleted" if is_trial else "deleted"
-        click.echo(
-            f"{said}: {in_words(len(done.generations), 'generation')}, {in_words(done.objects, 'object')}, "
-            f"{size_in_words(done.bytes)}"
-        )
+        print_json(asdict(report))
+        return 0
+    for name in report.generations:
+        click.echo(f"generation {name}")
+    if dry_run:
+        for path in report.objects:
+            click.echo(path)
+    click.echo(
+        f"{'would be deleted' if dry_run else 'deleted'}: {in_words(len(report.generations), 'generation')}, "
+        f"{in_words(len(report.objects), 'object')}, {size_in_words(report.stored_bytes)}; "
+        f"kept: {in_words(len(report.kept), 'generation')}"
+    )
     return 0
+
+
+def _retention(keep: float) -> Retention:
+    from kafkafmt.backup import Retention
+
+    return Retention(count=keep) if isinstance(keep, int) else Retention(seconds=keep)

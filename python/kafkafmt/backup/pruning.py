@@ -1,0 +1,121 @@
+"""Delete old generations of a backup, and the objects that no generation names.
+
+Manifests are deleted first, the oldest first, and then the objects. So a run that is killed at any step leaves
+generations whose objects are all there. A backup may run at the same time: the last generation, which it continues, is
+always kept, and objects that are younger than a grace period are kept, as a generation may be about to name them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+
+from kafkafmt.backup.listing import segments_of
+from kafkafmt.storage import StoragePath, storage_of
+from kafkafmt.storage.backups.errors import BackupError
+from kafkafmt.storage.backups.generations import (
+    generation_names,
+    generation_path,
+    read_generation,
+    read_identity,
+)
+from kafkafmt.storage.backups.manifest import SEGMENTS_FOLDER
+
+DEFAULT_GRACE_SECONDS = 24 * 60 * 60
+# A file of a segment, or a temporary file of one that a killed run has left: its place and name without suffixes.
+_FILE = re.compile(r"(?P<folder>[^/]+/[^/]+/\d{1,10})/\.?(?P<stem>\d{20}-[0-9a-f]{32})\..*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What is kept. One of `seconds`: generations that are at most so old; or `count`: the last ones.
+
+    The last generation is always kept.
+    """
+
+    seconds: float | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.seconds is None) == (self.count is None):
+            raise ValueError("expected one of seconds and count")
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"count: expected 1 or more, found {self.count}")
+
+
+@dataclass
+class PruneReport:
+    """What was deleted, or would be. generations: names. objects: paths below the folder of the backup."""
+
+    generations: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+    stored_bytes: int = 0
+
+
+def prune(
+    folder: StoragePath,
+    retention: Retention,
+    *,
+    grace_seconds: float = DEFAULT_GRACE_SECONDS,
+    dry_run: bool = False,
+) -> PruneReport:
+    """Delete old generations of the backup in a folder, and objects that no generation names.
+
+    grace_seconds: the least age of an object that is deleted. It must be longer than the time from the upload of a
+    segment to the generation that names it.
+
+    Raises BackupError before anything is deleted if a manifest that is kept cannot be read, and OSError.
+    """
+    read_identity(folder)
+    now = time.time()
+    names = generation_names(folder)
+    if not names:
+        raise BackupError(f"{folder}: expected a generation of a backup, found none")
+    report = PruneReport(_expired(folder, names, retention, now))
+    _referenced(folder, set(report.generations))  # fails now if a manifest cannot be read
+    if not dry_run:
+        for name in report.generations:
+            path = generation_path(folder, name)
+            storage_of(path).delete(path)
+    place = folder / SEGMENTS_FOLDER
+    # Segments are listed before generations: so each listed segment that a generation names is found to be named.
+    found = dict(storage_of(place).walk(place))
+    kept, referenced = _referenced(folder, set(report.generations))
+    report.kept = kept
+    for name, status in sorted(found.items()):
+        match = _FILE.fullmatch(name)
+        if match is None or f"{match['folder']}/{match['stem']}" in referenced:
+            continue
+        if status.st_mtime_ns / 1e9 > now - grace_seconds:
+            continue
+        report.objects.append(f"{SEGMENTS_FOLDER}/{name}")
+        report.stored_bytes += status.st_size
+        if not dry_run:
+            path = place
+            for part in name.split("/"):
+                path = path / part
+            storage_of(path).delete(path)
+    return report
+
+
+def _expired(folder: StoragePath, names: list[str], retention: Retention, now: float) -> list[str]:
+    """Return the names of the generations that are not kept, the oldest first."""
+    if retention.count is not None:
+        return names[: -retention.count]
+    assert retention.seconds is not None
+    oldest_ms = (now - retention.seconds) * 1000
+    return [name for name in names[:-1] if read_generation(folder, name).created_ms < oldest_ms]
+
+
+def _referenced(folder: StoragePath, expired: set[str]) -> tuple[list[str], set[str]]:
+    """Return the generations that are kept, and the objects that they name, relative to the folder of segments."""
+    names = [name for name in generation_names(folder) if name not in expired]
+    prefix = f"{SEGMENTS_FOLDER}/"
+    objects = {
+        segment.object.removeprefix(prefix)
+        for name in names
+        for segment in segments_of(read_generation(folder, name))
+    }
+    return names, objects
