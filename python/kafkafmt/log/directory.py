@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import overload
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -18,6 +19,7 @@ from kafkafmt.log.listing import Listing, partition_of, partition_of_folder, seg
 from kafkafmt.log.partition_log import PartitionLog, partition_folder
 from kafkafmt.log.segment import Segment
 from kafkafmt.storage import RemotePath, StoragePath, side_by_side, storage_of
+from kafkafmt.storage.backups.generations import is_backup
 from kafkafmt.types import TopicPartition, check_int
 
 
@@ -163,6 +165,9 @@ class FollowedFolders:
 
 def no_segments_message(path: StoragePath) -> str:
     """Return the error message of a command for a folder that contains no partition."""
+    if is_backup(path):
+        uri = path.absolute().as_uri() if isinstance(path, Path) else str(path)
+        return f"{path}: this is a backup: read it as backup+{uri}"
     nested = nested_log_directory(path)
     meant = "" if nested is None else f"; did you mean {nested}?"
     return f"{path}: no segments here, neither in it nor in folders named <topic>-<partition>{meant}"
