@@ -19,7 +19,6 @@ from kafkafmt.log.partition_metadata import topic_id
 from kafkafmt.log.topic_configs import read_topic_configs
 from kafkafmt.storage import RemotePath, Storages, read_file
 from kafkafmt.storage.backups import manifest_of
-from kafkafmt.storage.chunks import StoredObjectError
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_view_when_read_then_it_is_the_log_directory_that_was_backed_up(
         one.offset for log in directory.logs() for part in log.segments() for one in part.open().records()
     ]
     assert records == [*range(2 * SEGMENT_RECORDS)]
-    assert [directory.partition(TOPIC, one).next_offset for one in (0, 1)] == [2 * SEGMENT_RECORDS, 7]
+    assert [directory.partition(TOPIC, one).end_offset for one in (0, 1)] == [2 * SEGMENT_RECORDS, 7]
     assert [directory.partition(TOPIC, one).log_start_offset for one in (0, 1)] == [0, 7]
     assert topic_id(directory.path / f"{TOPIC}-1" / "partition.metadata") == TOPIC_ID
     assert read_file(directory.path / f"{TOPIC}-0" / "leader-epoch-checkpoint") == b"0\n2\n0 0\n1 80\n"
@@ -97,8 +96,8 @@ def test_view_when_a_generation_is_chosen_then_it_has_what_that_generation_names
         ("1970-01-01T00:00:01Z", "no generation was created at or before"),
         ("yesterday", "expected the name of a generation, its number, or a time"),
     ):
-        with pytest.raises(StoredObjectError, match=message):
-            opened(backup.target, generation=wanted)
+        with pytest.raises(OSError, match=message):
+            opened(backup.target, generation=wanted).partitions()
 
 
 def test_view_when_pickled_then_the_copy_reads_the_same(tmp_path: Path) -> None:
