@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
 from uuid import UUID
 
+from pyarrow.fs import FileSystem
+
+from file_systems import BUCKET, s3_server
 from kafkafmt import Codec, RecordBatchBuilder
 from kafkafmt.backup.objects import SegmentWriter
 from kafkafmt.backup.repository import Repository
+from kafkafmt.log import LogDirectory
 from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.mirror.targets.spool import SpooledSegment
 from kafkafmt.records.runs import whole_batches
-from kafkafmt.storage import StoragePath
+from kafkafmt.storage import StoragePath, Storages, read_file
 from kafkafmt.storage.backups.manifest import (
     BackedUpPartition,
     BackedUpSegment,
@@ -65,9 +72,13 @@ class StoredBackup:
             run = whole_batches(builder.build())
             spooled.append_run(run, 0, len(run))
         sealed = spooled.seal()
+        self.spoil(dict(sealed.files))
         self.logs.append(sealed.files[".log"].read_bytes())
         name = f"segments/{TOPIC}/{TOPIC_ID}/0/{base_offset:020}-{secrets.token_hex(16)}"
         return self._writer.write(sealed, name)
+
+    def spoil(self, files: dict[str, Path]) -> None:
+        """Change the files of a segment before they are stored."""
 
     def grow(
         self, *, created_ms: int | None = None, start_offset: int = 0, codec: Codec = Codec.NONE
@@ -98,6 +109,23 @@ class StoredBackup:
         self._repository.write(manifest)
         self.manifests.append(manifest)
         return manifest
+
+
+def log_of(directory: LogDirectory, topic: str = TOPIC, partition: int = 0) -> bytes:
+    """The bytes of a partition."""
+    return b"".join(read_file(one.path) for one in directory.partition(topic, partition).segments())
+
+
+@contextmanager
+def s3() -> Iterator[Storages]:
+    """S3, with an empty bucket."""
+    with s3_server() as settings:
+        query = urlencode({name: value for name, value in settings.items() if "key" not in name})
+        filesystem, path = FileSystem.from_uri(
+            f"s3://key:a%2Fsecret%2B@{BUCKET}?{query}&allow_bucket_creation=true"
+        )
+        filesystem.create_dir(path)
+        yield Storages(settings)
 
 
 def write_key_ring(folder: Path, name: str = "keys") -> Path:

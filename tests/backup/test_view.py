@@ -5,14 +5,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
 
-import pyarrow.fs
 import pytest
 
-from backup.stored import EMPTY, SEGMENT_RECORDS, TOPIC, TOPIC_ID, StoredBackup, write_key_ring
+from backup.stored import EMPTY, SEGMENT_RECORDS, TOPIC, TOPIC_ID, StoredBackup, log_of, s3, write_key_ring
 from cli.logs import run
-from file_systems import BUCKET, s3_server
+from file_systems import BUCKET
 from kafkafmt import Codec
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.partition_metadata import topic_id
@@ -23,23 +21,12 @@ from kafkafmt.storage.backups import manifest_of
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Storages]:
-    """S3, with an empty bucket."""
-    with s3_server() as settings:
-        uri = f"s3://key:{'a%2Fsecret%2B'}@{BUCKET}?" + urlencode(
-            {name: value for name, value in settings.items() if "key" not in name}
-            | {"allow_bucket_creation": "true"}
-        )
-        filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
-        filesystem.create_dir(path)
-        yield Storages(settings)
+    with s3() as storages:
+        yield storages
 
 
 def opened(target: object, **options: str) -> LogDirectory:
     return LogDirectory(Storages(options).locate(f"backup+file://{target}"))
-
-
-def log_of(directory: LogDirectory, topic: str = TOPIC, partition: int = 0) -> bytes:
-    return b"".join(read_file(one.path) for one in directory.partition(topic, partition).segments())
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
