@@ -1,0 +1,131 @@
+"""Pruning: what is deleted, what stays, and what a prune leaves that was killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backup.stored import SEGMENT_RECORDS, StoredBackup, log_of, s3
+from kafkafmt.backup import Retention, Verification, list_generations, prune
+from kafkafmt.log import LogDirectory
+from kafkafmt.storage import LocalStorage, StoragePath, Storages, storage_of
+from kafkafmt.storage.backups.errors import BackupError
+from kafkafmt.storage.backups.generations import generation_names, generation_path
+
+DAY = 24 * 3600
+FILES = 4  # of a segment
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Storages]:
+    with s3() as storages:
+        yield storages
+
+
+def objects(target: StoragePath) -> int:
+    return sum(1 for _ in storage_of(target).walk(target / "segments"))
+
+
+def is_whole(target: StoragePath) -> bool:
+    """Whether all generations are whole."""
+    checks = list(Verification(target, is_all=True).run())
+    return bool(checks) and all(one.is_ok for one in checks)
+
+
+def aged(tmp_path: Path, ages: list[float], *, target: StoragePath | None = None) -> StoredBackup:
+    """A backup with a generation of each age, in days. Each but the first leaves out the segments before its own."""
+    backup = StoredBackup(tmp_path / "backup" if target is None else target, tmp_path)
+    for number, days in enumerate(ages):
+        created_ms = int((time.time() - days * DAY) * 1000)
+        backup.grow(created_ms=created_ms, start_offset=number * SEGMENT_RECORDS)
+    return backup
+
+
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        (Retention(seconds=30 * DAY), [3, 4]),
+        (Retention(seconds=0.0), [4]),
+        (Retention(count=3), [2, 3, 4]),
+        (Retention(count=9), [1, 2, 3, 4]),
+    ],
+)
+def test_prune_when_generations_are_old_then_they_and_what_only_they_name_are_deleted(
+    tmp_path: Path, retention: Retention, kept: list[int]
+) -> None:
+    backup = aged(tmp_path, [90, 60, 20, 1])
+    trial = prune(backup.target, retention, grace_seconds=0, dry_run=True)
+    assert objects(backup.target) == 4 * FILES
+    report = prune(backup.target, retention, grace_seconds=0)
+    assert report == trial
+    assert report.kept == generation_names(backup.target) == [backup.manifests[one - 1].name for one in kept]
+    assert objects(backup.target) == len(kept) * FILES == 4 * FILES - len(report.objects)
+    assert is_whole(backup.target)
+
+
+def test_prune_when_the_backup_is_on_s3_then_it_deletes_the_same(tmp_path: Path, store: Storages) -> None:
+    backup = aged(tmp_path, [90, 1], target=store.locate("s3://bucket/prune"))
+    report = prune(backup.target, Retention(count=1), grace_seconds=0)
+    assert (len(report.generations), len(report.objects)) == (1, FILES)
+    assert objects(backup.target) == FILES
+    assert is_whole(backup.target)
+    assert [one.name for one in list_generations(backup.target)] == report.kept
+
+
+def test_prune_when_objects_are_of_no_generation_then_only_those_after_the_grace_are_deleted(
+    tmp_path: Path,
+) -> None:
+    backup = aged(tmp_path, [1])
+    uploading, left = backup.store_segment(), backup.store_segment()
+    long_ago = time.time() - 2 * DAY
+    partial = backup.target / f"{left.object}.log.0123abcd.tmp"
+    partial.write_bytes(b"half")
+    others = [backup.target / "segments" / "notes.txt", backup.target / "notes.txt"]
+    for path in others:
+        path.write_bytes(b"not ours")
+    for path in [partial, *others, *(backup.target / f"{left.object}{suffix}" for suffix in left.files)]:
+        os.utime(path, (long_ago, long_ago))
+    report = prune(backup.target, Retention(seconds=30 * DAY))
+    assert len(report.objects) == FILES + 1
+    assert all(path.exists() for path in others)
+    assert all((backup.target / f"{uploading.object}{suffix}").exists() for suffix in uploading.files)
+
+
+@pytest.mark.parametrize("deletions", range(2 + 2 * FILES))
+def test_prune_when_killed_at_any_step_then_all_generations_left_are_whole_and_the_next_prune_completes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletions: int
+) -> None:
+    backup = aged(tmp_path, [90, 60, 1])
+    done: list[Path] = []
+
+    def delete(self: LocalStorage, path: Path) -> None:
+        if len(done) == deletions:
+            raise KeyboardInterrupt
+        done.append(path)
+        path.unlink()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "delete", delete)
+        with pytest.raises(KeyboardInterrupt):
+            prune(backup.target, Retention(count=1), grace_seconds=0)
+    assert is_whole(backup.target)
+    prune(backup.target, Retention(count=1), grace_seconds=0)
+    assert objects(backup.target) == FILES
+    path = Storages().locate(f"backup+{backup.target.as_uri()}")  # type: ignore[union-attr]
+    assert log_of(LogDirectory(path)) == backup.logs[-1]
+
+
+def test_prune_when_a_manifest_cannot_be_read_then_nothing_is_deleted(tmp_path: Path) -> None:
+    backup = aged(tmp_path, [90, 60, 1])
+    path = generation_path(backup.target, backup.manifests[1].name)
+    shutil.copy(generation_path(backup.target, backup.manifests[0].name), path)
+    for retention in (Retention(seconds=30 * DAY), Retention(count=2)):
+        with pytest.raises(BackupError, match="expected generation"):
+            prune(backup.target, retention, grace_seconds=0)
+    assert objects(backup.target) == 3 * FILES
+    assert len(generation_names(backup.target)) == 3
