@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import SourceDamage
+from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import check_tail
@@ -19,12 +20,13 @@ from kafkafmt.records.runs import (
     slice_run,
     sound_part,
 )
-from kafkafmt.records.trimming import rows_between, trimmed_run
+from kafkafmt.records.trimming import cut_run, rows_between, trimmed_run
 
 if TYPE_CHECKING:
     import numpy as np
 
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.log.cut import LogCut
     from kafkafmt.log.overlaps import Overlap
     from kafkafmt.log.segment import Segment, SegmentIndexes
     from kafkafmt.storage import StoragePath
@@ -70,6 +72,7 @@ class LogReader:
         self._indexes: tuple[Segment, SegmentIndexes] | None = None  # kept by `rest`
         self._position = 0
         self._is_tail_reported = False
+        self._cut: LogCut | None = None
         self._on_gone = on_gone
         self.offset = self.start_offset
         self.refresh()
@@ -90,6 +93,11 @@ class LogReader:
         return self._tail.end_offset
 
     @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """The first offsets of the transactions that are open at the end of the log, by producer id."""
+        return self._tail.open_transactions
+
+    @property
     def unread_tail(self) -> UnreadTail | None:
         """As `LogTail.unread_tail`."""
         return self._tail.unread_tail
@@ -104,7 +112,19 @@ class LogReader:
         self._tail.refresh()
         if self.start_offset > self.offset:
             self.seek(self.offset)
-        self.end_offset = self._tail.stable_offset if self._is_committed else self._tail.end_offset
+        if self._cut is not None:
+            self.end_offset = min(self._cut.end_offset, self._tail.end_offset)
+        else:
+            self.end_offset = self._tail.stable_offset if self._is_committed else self._tail.end_offset
+
+    def end_at(self, cut: LogCut) -> None:
+        """End at a cut from `kafkafmt.log.cut`.
+
+        A batch that contains its offset is encoded again without its later records. With `is_committed` batches of
+        transactions that are open there are left out, and those after them are returned.
+        """
+        self._cut = cut
+        self.refresh()
 
     def seek(self, offset: int) -> None:
         """Continue at an offset. If the log start offset is higher, call `on_gone` and continue there."""
@@ -141,7 +161,10 @@ class LogReader:
             if not stop:  # compaction has removed all records up to `end`
                 self.offset = end
                 continue
-            wanted = self._wanted(slice_run(run, 0, stop))
+            run = slice_run(run, 0, stop)
+            wanted = (
+                self._wanted(run) if self._cut is None else self._wanted_before(run, self._cut.end_offset)
+            )
             if wanted is not None:
                 return wanted
         return self._tail_damage(end_offset)
@@ -207,6 +230,19 @@ class LogReader:
         segments = self._tail.read_segments().segments
         return next((one for one in segments if one.base_offset > segment.base_offset), None)
 
+    def _wanted_before(self, run: BatchRun, end_offset: int) -> BatchRun | None:
+        """Return what `_wanted` does, without records from the cut on. A batch that contains it is returned alone."""
+        if int(run.index["last_offset"][-1]) < end_offset:
+            return self._wanted(run)
+        if len(run) > 1:
+            return self._wanted(slice_run(run, 0, len(run) - 1))
+        is_control = bool(run.index["is_control"][0])
+        wanted = self._wanted(run)
+        self.offset = end_offset
+        if wanted is None or is_control:
+            return None
+        return cut_run(wanted, 0, end_offset, max_decompressed_bytes=self._log.max_decompressed_bytes)
+
     def _wanted(self, run: BatchRun) -> BatchRun | None:
         """Return the batches of a run that are wanted; None if there are none. Moves `offset` after them.
 
@@ -219,6 +255,12 @@ class LogReader:
         if self._is_committed and rows["is_transactional"].any():
             assert self._open is not None
             transactions = self._tail.aborted_transactions(first_offset(run), self._open, run.end_position)
+            if self._cut is not None:
+                end = self._cut.end_offset
+                transactions += [
+                    AbortedTransaction(producer_id, first, end, end)
+                    for producer_id, first in self._cut.open_transactions.items()
+                ]
             wanted &= ~of_aborted_transactions(rows, transactions)
         numbers = wanted.nonzero()[0]
         begins_within = len(numbers) > 0 and 0 <= int(rows["base_offset"][numbers[0]]) < self.offset

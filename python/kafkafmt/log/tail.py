@@ -28,6 +28,7 @@ from kafkafmt.records.decoding import locate
 from kafkafmt.storage import RemotePath, StoragePath, storage_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     import numpy as np
@@ -145,6 +146,11 @@ class LogTail:
         """Kafka's last stable offset: the first offset of all open transactions; `end_offset` if none is open."""
         self._followed_transactions()
         return self._tracker.stable_offset
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """The first offset of each open transaction, by producer id."""
+        return self._followed_transactions().tracker.open_transactions
 
     @property
     def unread_transactions(self) -> UnreadTransactions | None:

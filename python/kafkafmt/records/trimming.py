@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from _kafkafmt.records.encode import encode_records, seal_batch
+from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
+from kafkafmt import codecs
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.batch import RecordBatch, only_batch
+from kafkafmt.records.decoding import locate
 from kafkafmt.records.runs import first_offsets, slice_run
+from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
@@ -53,10 +60,48 @@ def trimmed_run(run: BatchRun, number: int, first_offset: int) -> BatchRun:
 
     Raises as `RecordBatch.trim` does.
     """
-    batch = RecordBatch(run, number)
-    if batch.magic < 2:
-        converter = Converter(ConversionOptions(to_magic=2))
-        converter.convert(run, number, number + 1)
-        batch = only_batch(converter.output)
-    trimmed = batch.trim(first_offset)
+    trimmed = _in_v2(run, number).trim(first_offset)
     return slice_run(trimmed.run, trimmed.number, trimmed.number + 1)
+
+
+def cut_run(
+    run: BatchRun,
+    number: int,
+    end_offset: int,
+    *,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> BatchRun | None:
+    """Return a run of batch `number` alone, without the records from an offset on; None if no record remains.
+
+    The batch is encoded again with the same codec. Its other fields stay. v0 and v1 are converted to v2. Raises
+    KafkaFormatError for a damaged batch.
+    """
+    batch = _in_v2(run, number)
+    run, number = batch.run, batch.number
+    located = locate(run, number, number + 1, verify=True, limit=max_decompressed_bytes)
+    kept = located.offsets() < end_offset
+    count = int(kept.sum())
+    if not count:
+        return None
+    located = located.select(kept.view(np.uint8))
+    header = run.index[number : number + 1].copy()
+    row = header[0]
+    row["count"], row["last_offset"] = count, located.offsets()[-1]
+    if row["timestamp_type"] != TimestampType.LOG_APPEND_TIME:
+        row["max_timestamp"] = located.timestamps().max()
+    encoded = encode_records(located, 0, count, int(row["base_offset"]), int(row["base_timestamp"]))
+    if row["codec"] != Codec.NONE:
+        payload = codecs.compress(int(row["codec"]), memoryview(encoded)[RECORD_BATCH_OVERHEAD:], magic=2)
+        encoded = bytearray(RECORD_BATCH_OVERHEAD)
+        encoded += payload
+    seal_batch(encoded, header)
+    return only_batch(encoded).run
+
+
+def _in_v2(run: BatchRun, number: int) -> RecordBatch:
+    batch = RecordBatch(run, number)
+    if batch.magic == 2:
+        return batch
+    converter = Converter(ConversionOptions(to_magic=2))
+    converter.convert(run, number, number + 1)
+    return only_batch(converter.output)
