@@ -64,6 +64,10 @@ class ActiveGroupError(MirrorError):
     """Offsets were not committed for a group, because it has members."""
 
 
+class ConfigRefusedError(MirrorError):
+    """A topic was not created, because a broker refuses its configuration."""
+
+
 class _AnyClient:
     """The options of all clients together."""
 
@@ -151,6 +155,15 @@ class MirrorCluster:
             if topic_id and UUID(str(topic_id)).int
         }
 
+    def replication_factors(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of replicas that each partition of a topic has, of topics that exist."""
+        asked = sorted(names)
+        return {
+            found["name"]: min(len(one["replica_nodes"]) for one in found["partitions"])
+            for found in (self._admin.describe_topics(asked) if asked else ())
+            if not found["error_code"] and found["partitions"]
+        }
+
     def partitions(self, names: Iterable[str]) -> list[TopicPartition]:
         """Return all partitions of the topics of these names. Topics that do not exist have none."""
         asked = sorted(names)
@@ -190,21 +203,29 @@ class MirrorCluster:
             for name, count in there.items()
         }
 
-    def create_topic(self, name: str, topic: TopicConfig) -> None:
-        """Create a topic. One that exists stays as it is. Raises MirrorError if that fails."""
+    def create_topic(
+        self, name: str, topic: TopicConfig, *, replication_factor: int = -1, only_checks: bool = False
+    ) -> None:
+        """Create a topic. One that exists stays as it is. Raises MirrorError if that fails.
+
+        replication_factor: -1 for the default of the cluster.
+        only_checks: only check that it could be created. Raises ConfigRefusedError if its configuration is refused.
+        """
         request = {
             name: {
                 "num_partitions": topic.partitions or -1,
-                "replication_factor": -1,
+                "replication_factor": replication_factor,
                 "configs": dict(topic.configs),
             }
         }
         try:
-            self._admin.create_topics(request, wait_for_metadata=True)
+            self._admin.create_topics(request, validate_only=only_checks, wait_for_metadata=not only_checks)
         except kafka_errors.TopicAlreadyExistsError:
             return
         except kafka_errors.KafkaError as error:
-            raise MirrorError(f"{self.address}: topic {name} could not be created: {error}") from None
+            is_config = isinstance(error, kafka_errors.InvalidConfigurationError)
+            refusal = ConfigRefusedError if is_config else MirrorError
+            raise refusal(f"{self.address}: topic {name} could not be created: {error}") from None
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic. Raises MirrorError if that fails."""
@@ -287,12 +308,21 @@ class MirrorCluster:
         found = self._admin.describe_groups([group])[group]
         return {member["member_id"] for member in found["members"]}
 
-    def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group, which must have no members.
+    def commit_group_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str] | None = None,
+    ) -> None:
+        """Commit offsets for a group, which must have no members, with metadata of the consumers.
 
         Raises ActiveGroupError if it has members, MirrorError for another refusal, and KafkaError.
         """
-        commits = {KafkaTopicPartition(*one): OffsetAndMetadata(at, "", -1) for one, at in offsets.items()}
+        texts = {} if metadata is None else metadata
+        commits = {
+            KafkaTopicPartition(*one): OffsetAndMetadata(at, texts.get(one, ""), -1)
+            for one, at in offsets.items()
+        }
         errors = self._admin.alter_group_offsets(group, commits)
         for topic_partition, error in errors.items():
             if error is not kafka_errors.NoError:

@@ -9,7 +9,7 @@ consumer then reads more records twice.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -57,6 +57,8 @@ Changes: TypeAlias = dict[int, MappedRange | None]
 class PartitionMap:
     """The ranges of one partition, ascending.
 
+    exact: offsets of the source that are always translated exactly: their ranges are not dropped.
+
     >>> import numpy as np
     >>> offsets = PartitionMap()
     >>> offsets.add(np.array([0, 11]), np.array([0, 10]), np.array([10, 5]))    # offset 10 was a marker
@@ -64,9 +66,15 @@ class PartitionMap:
     (4, 10, 11, 15)
     """
 
-    def __init__(self, ranges: Iterable[MappedRange] = (), *, max_ranges: int = MAX_RANGES) -> None:
+    def __init__(
+        self,
+        ranges: Iterable[MappedRange] = (),
+        *,
+        max_ranges: int = MAX_RANGES,
+        exact: Sequence[int] = (),
+    ) -> None:
         self._ranges = sorted(ranges)
-        self._max_ranges = max_ranges
+        self._max_ranges, self._exact = max_ranges, exact
         self.topic_id = self._ranges[-1].topic_id if self._ranges else None
         self.target_topic_id = self._ranges[-1].target_topic_id if self._ranges else None
         self._changes: Changes = {}
@@ -169,9 +177,12 @@ class PartitionMap:
         """Return where to continue at the target to miss no record from this offset on; None without ranges."""
         if not self._ranges:
             return None
-        number = bisect_right(self._ranges, source_offset, key=_source_offset) - 1
-        mapped = self._ranges[max(number, 0)]
+        mapped = self._ranges[self._number_of(source_offset)]
         return mapped.target_offset + min(max(source_offset - mapped.source_offset, 0), mapped.length)
+
+    def _number_of(self, source_offset: int) -> int:
+        """Return the number of the range by which an offset is translated."""
+        return max(bisect_right(self._ranges, source_offset, key=_source_offset) - 1, 0)
 
     def take_changes(self) -> Changes:
         """Return the changes since the last call, for the caller to save."""
@@ -197,11 +208,11 @@ class PartitionMap:
         self._changes[mapped.source_offset] = mapped
 
     def _thin_out(self) -> None:
-        """Drop every second range of the older half, except the first one."""
-        older = len(self._ranges) // 2
-        for mapped in self._ranges[1:older:2]:
-            self._changes[mapped.source_offset] = None
-        del self._ranges[1:older:2]
+        """Drop every second range of the older half, except the first one, and those of exact offsets."""
+        kept = set(map(self._number_of, self._exact))
+        dropped = [number for number in range(1, len(self._ranges) // 2, 2) if number not in kept]
+        for number in reversed(dropped):
+            self._changes[self._ranges.pop(number).source_offset] = None
 
 
 class OffsetMapStore(Protocol):
@@ -221,10 +232,17 @@ class OffsetMap:
     """The maps of this mirror's partitions, and their store.
 
     names: of the topics at the target. Partitions are the source's. The store has each topic under `names.map_key`.
+    exact: the offsets of partitions that are always translated exactly.
     """
 
-    def __init__(self, store: OffsetMapStore, names: TopicNames | None = None) -> None:
+    def __init__(
+        self,
+        store: OffsetMapStore,
+        names: TopicNames | None = None,
+        exact: Mapping[TopicPartition, Sequence[int]] | None = None,
+    ) -> None:
         self._store = store
+        self._exact = {} if exact is None else exact
         self._names = TopicNames() if names is None else names
         self._maps: dict[TopicPartition, PartitionMap] = {}
 
@@ -232,7 +250,9 @@ class OffsetMap:
         """Return the map of a partition. The first call loads it."""
         found = self._maps.get(topic_partition)
         if found is None:
-            found = self._maps[topic_partition] = PartitionMap(self._store.load(self._key(topic_partition)))
+            found = self._maps[topic_partition] = PartitionMap(
+                self._store.load(self._key(topic_partition)), exact=self._exact.get(topic_partition, ())
+            )
         return found
 
     def save(self) -> None:

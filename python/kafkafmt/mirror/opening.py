@@ -44,7 +44,7 @@ from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.transactions import TransactionalTarget
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.net import Producer, RawProducer
-from kafkafmt.storage import RemotePath, limit_read_ahead
+from kafkafmt.storage import RemotePath, StoragePath, limit_read_ahead
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
+# Opens the source of a mirror whose source is a folder.
+OpenSource = Callable[[StoragePath, MirrorOptions], DirectorySource]
 # Opens the store of sealed segments, for a source, its cluster, and the statistics of the mirror.
 OpenStore = Callable[[MirrorOptions, "Source", "MirrorCluster | None", Statistics], "SegmentStore"]
 
@@ -69,12 +71,16 @@ _MAX_BEYOND_BYTES = 2**31
 
 @contextmanager
 def open_mirror(
-    options: MirrorOptions, report: Report, open_store: OpenStore | None = None
+    options: MirrorOptions,
+    report: Report,
+    open_store: OpenStore | None = None,
+    open_source: OpenSource = DirectorySource,
 ) -> Iterator[Mirror]:
     """Create a mirror, and close it at the end of the block. Raises MirrorError and OSError.
 
     report: called with the statistics every `progress_interval` seconds.
     open_store: opens the store of sealed segments that is the target; by default that of a target with a URI.
+    open_source: opens the source, if that is a folder.
     """
     raise_limit()
     memory = HeldMemory(options.memory)
@@ -84,7 +90,7 @@ def open_mirror(
             source_cluster = _open_cluster(stack, options.source, options.source_config, "fetch_raw_bytes")
             target_cluster = _open_cluster(stack, options.target, options.target_config, "send_raw_bytes")
             tasks = _open_tasks(stack, options)  # they create the topics of heartbeats
-            source = _open_source(stack, options, source_cluster, target_cluster)
+            source = _open_source(stack, options, source_cluster, target_cluster, open_source)
             options.names.ensure_distinct(source.selected_topics())
             store = None
             if target_cluster is not None:
@@ -204,12 +210,16 @@ def _open_cluster(
 
 
 def _open_source(
-    stack: ExitStack, options: MirrorOptions, cluster: MirrorCluster | None, target: MirrorCluster | None
+    stack: ExitStack,
+    options: MirrorOptions,
+    cluster: MirrorCluster | None,
+    target: MirrorCluster | None,
+    open_folder: OpenSource,
 ) -> Source:
     if not isinstance(options.source, ClusterAddress):
         limit_read_ahead(options.source, options.memory.read_ahead_bytes)
         try:
-            source: Source = DirectorySource(options.source, options)
+            source: Source = open_folder(options.source, options)
         except (IniError, KafkaFormatError) as error:
             raise MirrorError(str(error)) from None
     else:
@@ -254,7 +264,8 @@ def _open_target(
     else:
         assert cluster is not None
         assert store is not None
-        offsets, topics = OffsetMap(store, options.names), TargetTopics(cluster, options.names)
+        offsets = OffsetMap(store, options.names, options.exact_offsets)
+        topics = TargetTopics(cluster, options.names)
         sender = _open_sender(cluster, options, statistics)
         target = ClusterTarget(topics, offsets, sender, statistics, options)
     stack.callback(target.close)

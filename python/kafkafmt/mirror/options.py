@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,7 +19,7 @@ from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.storage import RemotePath
-from kafkafmt.types import Codec, Isolation
+from kafkafmt.types import Codec, Isolation, TopicPartition
 
 Beginning: TypeAlias = Literal["earliest", "latest", "committed"]
 OnCorrupt: TypeAlias = Literal["fail", "skip"]
@@ -59,6 +59,7 @@ class MirrorOptions:
     appends: append to records at a target cluster that the offset map does not know.
     is_exactly_once: send batches and the offset map in transactions of the target cluster.
     offset_map: `topic:NAME` at the target, or the path of a file.
+    exact_offsets: offsets of the source that the map always translates exactly, by partition.
     sealing: how segments for a store are sealed.
     shares_partitions: share the partitions of a cluster with other mirrors of the group; else this mirror takes all,
         and needs no group.
@@ -97,6 +98,7 @@ class MirrorOptions:
     appends: bool = False
     is_exactly_once: bool = False
     offset_map: str = DEFAULT_OFFSET_MAP
+    exact_offsets: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict, repr=False)
     sealing: Sealing = field(default_factory=Sealing)
     shares_partitions: bool = True
     commit_interval: float = 5.0

@@ -227,11 +227,17 @@ class DirectorySource(Source):
         if time.monotonic() - self._listed > _LIST_SECONDS:
             self._list()
 
+    def _is_selected(self, topic: str) -> bool:
+        return not is_internal_topic(topic)
+
+    def _end(self, reader: LogReader) -> None:
+        """Make a new reader end before the end of its log, if a subclass wants that."""
+
     def _list(self) -> None:
         self._listed = time.monotonic()
         self._folders.refresh()
         for topic_partition, folder in sorted(self._folders.folders.items()):
-            if topic_partition in self._readers or is_internal_topic(topic_partition.topic):
+            if topic_partition in self._readers or not self._is_selected(topic_partition.topic):
                 continue
             reader = LogReader(
                 topic_partition,
@@ -249,6 +255,7 @@ class DirectorySource(Source):
                     partition=str(topic_partition),
                     segments=len(reader.overlaps),
                 )
+            self._end(reader)
             self._readers[topic_partition] = reader
             self._inodes[topic_partition] = folder.stat().st_ino
             self._paused.add(topic_partition)

@@ -101,7 +101,8 @@ class TransactionalTarget(ClusterTarget):
         store.write = self._write
         store.create()
         topics = TargetTopics(cluster, options.names)
-        super().__init__(topics, OffsetMap(store, options.names), self._open(), statistics, options)
+        offsets = OffsetMap(store, options.names, options.exact_offsets)
+        super().__init__(topics, offsets, self._open(), statistics, options)
 
     def _open(self) -> TransactionalSender:
         transactional_id = f"{self._prefix}-{uuid4().hex[:_ID_CHARACTERS]}"
