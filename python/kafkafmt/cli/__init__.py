@@ -27,6 +27,7 @@ from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
+from kafkafmt.cli.restore import restore
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.spark_archive import spark_archive
 from kafkafmt.cli.table import table
@@ -81,7 +82,7 @@ def _fail(message: str, status: int = 2) -> int:
         "Look at logs": (inspect, verify, groups, transactions, cluster),
         "Change them": (convert, erase, repair, table),
         "Serve them": (serve, gateway),
-        "Move records": (mirror, backup, replay),
+        "Move records": (mirror, backup, restore, replay),
         "Plan": (memory, spark_archive),
     },
     invoke_without_command=True,

@@ -73,9 +73,7 @@ class DirectorySource(Source):
         if not self._readers:
             if not options.is_following or nested_log_directory(path) is not None:
                 if self._folders.folders:
-                    raise MirrorError(
-                        f"{path}: no topic is here but those whose names begin with two underscores"
-                    )
+                    raise MirrorError(self._no_topics_message(path))
                 raise MirrorError(no_segments_message(path))
             _log.warning("there are no partitions in the folder yet", source=str(path))
         left_out = left_out_in_words(path, "a mirror does not copy them")
@@ -229,6 +227,9 @@ class DirectorySource(Source):
 
     def _is_selected(self, topic: str) -> bool:
         return not is_internal_topic(topic)
+
+    def _no_topics_message(self, path: StoragePath) -> str:
+        return f"{path}: no topic is here but those whose names begin with two underscores"
 
     def _end(self, reader: LogReader) -> None:
         """Make a new reader end before the end of its log, if a subclass wants that."""

@@ -1,0 +1,302 @@
+"""`kafkafmt restore`: restore topics and the offsets of groups from a backup into a cluster."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkafmt._util.sizes import GIB, size_text
+from kafkafmt.cli.help import HelpCommand
+from kafkafmt.cli.mirror_options import MirrorAddressType
+from kafkafmt.cli.options import (
+    client_options,
+    client_settings,
+    cluster_errors,
+    json_option,
+    log_options,
+    on_corrupt_option,
+)
+from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, size_in_words
+from kafkafmt.cli.values import Seconds, Size, Time
+from kafkafmt.mirror.addresses import Address, ClusterAddress
+from kafkafmt.mirror.group_selection import GroupSelection
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.topic_settings import TopicSettings
+
+if TYPE_CHECKING:
+    from kafkafmt.restore import Restore
+
+_MOST_REPLICAS = 2**15 - 1
+
+
+@click.command(
+    cls=HelpCommand,
+    common="--topics --rename --to-time --dry-run --target-config-file --json",
+    page="restore.md",
+)
+@click.argument("source", metavar="URI")
+@click.argument("cluster", metavar="CLUSTER", type=MirrorAddressType())
+@click.option(
+    "--topics",
+    metavar="NAME[,NAME|REGEX]",
+    help="The topics to restore.  [default: all but Kafka's own]",
+)
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Another name for a topic. OLD may be a regular expression, and NEW refer to its groups, as in"
+    r" '(.*)=east.\1'. May be repeated.",
+)
+@click.option(
+    "--to-time",
+    type=Time(),
+    metavar="TIME",
+    help="End each partition before its first record at or after this time.  [default: the end of the backup]",
+)
+@click.option("--generation", metavar="NAME", help="The generation of the backup.  [default: the last one]")
+@click.option(
+    "--key-ring",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The keys of an encrypted backup.",
+)
+@click.option(
+    "--groups",
+    metavar="GROUP[,GROUP|REGEX]",
+    help="The consumer groups whose offsets are restored.  [default: all but those of mirrors]",
+)
+@click.option("--no-groups", "has_no_groups", is_flag=True, help="Restore no offsets of consumer groups.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, _MOST_REPLICAS),
+    help="The replicas of new topics.  [default: that of CLUSTER]",
+)
+@click.option(
+    "--topic-config",
+    multiple=True,
+    metavar="[TOPIC:]NAME=VALUE",
+    help="A property of all topics, or of one of them by its new name, in place of the backup's. May be repeated.",
+)
+@click.option(
+    "--set-retention",
+    "sets_retention",
+    is_flag=True,
+    help="Set the backup's retention at the end, too. Brokers may then delete old records at once.",
+)
+@click.option(
+    "--no-transactions",
+    "has_no_transactions",
+    is_flag=True,
+    help="Send no transactions, for a cluster without them. After a kill records may be there twice.",
+)
+@click.option(
+    "--offset-map",
+    default=MirrorOptions.offset_map,
+    metavar="PATH|topic:NAME",
+    help="The topic at CLUSTER, or with --no-transactions a file, for the map of old offsets to new ones.",
+)
+@click.option(
+    "--dry-run", "is_dry", is_flag=True, help="Check all, print what would be restored, and change nothing."
+)
+@on_corrupt_option(
+    "Damage in the backup stops its partition, with exit status 1 (fail), or is left out and reported (skip)."
+)
+@client_options(
+    "target",
+    "A setting of the cluster's clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
+    " May be repeated.",
+    "A file of such settings, one a line, as for passwords.",
+)
+@click.option(
+    "--commit-interval",
+    type=Seconds(),
+    default=MirrorOptions.commit_interval,
+    help="How often a transaction with records and the offset map is committed.",
+)
+@click.option(
+    "--progress",
+    "progress_interval",
+    type=Seconds(may_be_zero=True),
+    default=MirrorOptions.progress_interval,
+    help="How often progress is logged. 0: never.",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size(most=64 * GIB),
+    default=size_text(MirrorOptions.memory_bytes),
+    help="The most memory beyond what the program needs to start.",
+)
+@log_options()
+@json_option("Print the summary as one JSON object.")
+def restore(
+    source: str,
+    cluster: Address,
+    to_time: datetime | None,
+    groups: str | None,
+    has_no_groups: bool,
+    replication_factor: int | None,
+    topic_config: tuple[str, ...],
+    has_no_transactions: bool,
+    is_dry: bool,
+    target_config: tuple[tuple[str, str], ...],
+    target_config_file: Path | None,
+    log_format: Any,
+    log_level: Any,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Restore topics and the offsets of consumer groups from the backup at URI into a cluster.
+
+    \b
+    kafkafmt restore s3://bucket/backups/east kafka://new:9092
+    kafkafmt restore /backups/east kafka://new:9092 --topics 'orders,clicks-.*' --to-time 2026-01-31T12:00:00Z
+    kafkafmt restore /backups/east kafka://new:9092 --rename '(.*)=old.\\1' --dry-run
+
+    Topics are created with the partitions and the configuration of the backup. Batches are sent as they are, with
+    timestamps, keys and headers. Records get new offsets without gaps between those of a transaction, and the committed
+    offsets of groups are translated to them: a group continues at the same record. Records of transactions that were
+    aborted, or still open at the end, are left out.
+
+    A restore refuses topics that have records, unless it has written them itself: a restore that was killed continues
+    where it was, and each record is restored once.
+
+    Restored topics delete no records by age or size, whatever the backup's retention: the summary names the properties
+    to set afterwards, or --set-retention sets them.
+
+    URI may also be a log directory, or tiered storage (tiered+URI). The groups are then those of its
+    __consumer_offsets. Requires pip install 'kafkafmt[backup]'.
+
+    Exit status: 0; 1 if a partition was stopped or did not reach its end, or if a group has members; 2 if the restore
+    could not start or continue.
+    """
+    if has_no_groups and groups is not None:
+        raise click.UsageError("--groups contradicts --no-groups")
+    if not isinstance(cluster, ClusterAddress):
+        raise click.UsageError(
+            f"{cluster}: expected kafka://HOST:PORT[,HOST:PORT]: a restore is into a cluster"
+        )
+    with cluster_errors("restore"):
+        from kafkafmt.mirror.progress import Progress
+        from kafkafmt.restore import RestoreOptions, open_restore
+        from kafkafmt.server.structured_logging import configure_logs
+        from kafkafmt.server.yielding import freeze_start
+
+        selection = GroupSelection() if groups is None else GroupSelection.parsed(groups)
+        options = RestoreOptions(
+            source,
+            cluster,
+            to_time=to_time,
+            groups=None if has_no_groups else selection,
+            replication_factor=replication_factor or -1,
+            topic_settings=TopicSettings.parsed(topic_config),
+            is_exactly_once=not has_no_transactions,
+            target_config=client_settings(target_config, target_config_file),
+            **settings,
+        )
+        with ExitStack() as stack:
+            configure_logs(log_format, log_level)
+            if log_level == "info":
+                logging.getLogger("kafka").setLevel(logging.WARNING)
+                logging.getLogger("kafka.net.selector").setLevel(logging.ERROR)
+            running = stack.enter_context(open_restore(options))
+            if is_dry:
+                running.check()
+                _print_plan(running, as_json=as_json)
+                return 0
+            stack.enter_context(ended_by_signals(running.end))
+            freeze_start()
+            stack.callback(gc.unfreeze)  # the caller may be another program
+            try:
+                running.run(Progress())
+            finally:
+                _print_summary(running, as_json=as_json)
+    ended = running.statistics
+    assert ended is not None
+    is_incomplete = bool(running.incomplete_topics or ended.gone)
+    return 1 if is_incomplete or running.restored_groups.refused else 0
+
+
+def _print_plan(running: Restore, *, as_json: bool) -> None:
+    plan = running.plan_as_dict()
+    if as_json:
+        print_json(plan)
+        return
+    for topic in running.topics:
+        bounds = [one for partition, one in running.bounds().items() if partition.topic == topic.topic]
+        offsets = sum(end - start for start, end in bounds)
+        state = "exists" if topic.is_there else "is created"
+        click.echo(
+            f"{topic.topic} -> {topic.target} ({state}): {in_words(topic.partitions, 'partition')}, "
+            f"{in_words(offsets, 'offset')}"
+        )
+    _notify_refused(running)
+    click.echo(
+        f"{in_words(len(running.topics), 'topic')}, {in_words(len(running.groups), 'group')}: nothing changed"
+    )
+
+
+def _notify_refused(running: Restore) -> None:
+    for topic in running.topics:
+        for name, reason in topic.refused.items():
+            notify(f"topic {topic.target} is without {name}: {reason}")
+
+
+def _print_summary(running: Restore, *, as_json: bool) -> None:
+    statistics, groups = running.statistics, running.restored_groups
+    if statistics is None:
+        return
+    summary = statistics.as_dict()
+    if as_json:
+        names = (
+            "batches",
+            "records",
+            "bytes",
+            "possibly_doubled",
+            "skipped",
+            "stopped",
+            "unreached",
+            "lag",
+            "seconds",
+        )
+        print_json(
+            {
+                **{name: summary[name] for name in names},
+                "topics": [topic.as_dict() for topic in running.topics],
+                "incomplete_topics": running.incomplete_topics,
+                "kept_retention": running.kept_retention,
+                "groups": groups.as_dict(),
+            }
+        )
+        return
+    total = statistics.total
+    parts = [
+        f"{in_words(total.batches, 'batch')}, {in_words(total.records, 'record')}, {size_in_words(total.bytes)}"
+        f" in {summary['seconds']:.1f} s",
+        f"{in_words(len(groups.committed), 'group')}",
+    ]
+    if running.incomplete_topics:  # the log names partition, offset and reason
+        parts.append(f"incomplete: {in_words(len(running.incomplete_topics), 'topic')}")
+    if statistics.skipped:
+        parts.append(f"skipped: {in_words(len(statistics.skipped), 'damaged range')}")
+    if statistics.possibly_doubled:
+        parts.append(f"possibly doubled: {in_words(statistics.possibly_doubled, 'record')}")
+    click.echo("restored " + "; ".join(parts))
+    _notify_refused(running)
+    for target, kept in running.kept_retention.items():
+        values = ", ".join(
+            f"{name}={'the default' if value is None else value}" for name, value in kept.items()
+        )
+        notify(
+            f"topic {target} deletes no records: set {values} to delete as before, or restore with --set-retention"
+        )
+    for group in groups.refused:
+        notify(f"group {group} has members at the target: its offsets were not restored")

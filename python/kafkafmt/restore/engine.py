@@ -1,0 +1,193 @@
+"""Run a restore: the mirror's engine, from the logs of a backup into a cluster, and then configurations and groups.
+
+Records and the offset map are in the same transactions. So a restore that was killed continues where it was, and each
+record is at the target once. A restore is known in the map by its backup, its generation and its end: another one does
+not continue it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.offset_map import OffsetMap
+from kafkafmt.mirror.offset_stores import FileOffsetMapStore
+from kafkafmt.mirror.opening import open_mirror, open_offset_store
+from kafkafmt.mirror.options import OFFSET_MAP_PREFIX, MirrorOptions
+from kafkafmt.mirror.targets.topic_messages import warn_of_unknown
+from kafkafmt.restore.groups import (
+    Groups,
+    RestoredGroups,
+    offsets_by_partition,
+    restore_groups,
+    selected_groups,
+)
+from kafkafmt.restore.locations import RestoredFrom, find_source
+from kafkafmt.restore.options import RestoreOptions, renamed
+from kafkafmt.restore.source import RestoreSource
+from kafkafmt.restore.topics import BegunRestores, TargetOfRestore, TopicPlan
+
+if TYPE_CHECKING:
+    from kafkafmt.mirror.loop import Mirror, Report
+    from kafkafmt.mirror.statistics import Statistics
+    from kafkafmt.types import TopicPartition
+
+_log = structlog.get_logger()
+
+
+class Restore:
+    """A restore that is planned, and may be run.
+
+    topics: what is restored, and how. groups: the offsets that groups had.
+    """
+
+    def __init__(
+        self,
+        options: RestoreOptions,
+        origin: RestoredFrom,
+        cluster: MirrorCluster,
+        source: RestoreSource,
+        mirror_options: MirrorOptions,
+        groups: Groups,
+    ) -> None:
+        self._options, self._origin, self._cluster = options, origin, cluster
+        self._source, self._mirror_options = source, mirror_options
+        self._mirror: Mirror | None = None
+        self._is_ending = False
+        self.groups = groups
+        self.restored_groups = RestoredGroups()
+        self.kept_retention: dict[str, dict[str, str | None]] = {}
+        self.incomplete_topics: list[str] = []
+        self.statistics: Statistics | None = None
+        self._names = mirror_options.names
+        self._target = TargetOfRestore(cluster, self._names, options.replication_factor)
+        self.topics = self._plan()
+
+    def _plan(self) -> list[TopicPlan]:
+        topics = {}
+        found = self._source.topics()
+        for name, topic in found.items():
+            configs = self._options.topic_settings.applied(self._names.target(name), topic.config.configs)
+            topics[name] = TopicConfig(topic.config.partitions, configs)
+        warn_of_unknown(name for name, topic in found.items() if not topic.is_known)
+        return self._target.plan(topics)
+
+    def bounds(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the first offset of each partition that is restored, and the offset after its last one."""
+        return self._source.bounds(self._source.partitions())
+
+    def check(self) -> None:
+        """Raise RestoreError if topics at the target have records that this restore has not written."""
+        kind, topic = BegunRestores, self._mirror_options.offset_map.removeprefix(OFFSET_MAP_PREFIX)
+        begun: BegunRestores | FileOffsetMapStore
+        if self._mirror_options.offset_map.startswith(OFFSET_MAP_PREFIX):
+            begun = kind(topic, self._origin.name, self._cluster)
+        else:
+            begun = FileOffsetMapStore(Path(topic), self._origin.name)
+        try:
+            self._target.ensure_restorable(self.topics, begun)
+        finally:
+            begun.close()
+
+    def run(self, report: Report) -> None:
+        """Restore until the end, or until `end` is called. Then set configurations, and commit the offsets of groups.
+
+        report: called with the statistics every `progress_interval` seconds.
+
+        Raises RestoreError, MirrorError or OSError if the restore cannot continue. Another run continues it.
+        """
+        self.check()
+        self._target.begin(self.topics)
+        with open_mirror(self._mirror_options, report, open_source=lambda *_: self._source) as mirror:
+            self.statistics = mirror.statistics
+            self._mirror = mirror
+            if self._is_ending:
+                mirror.end()
+            mirror.run()
+        stopped = {*self.statistics.failures, *(one.topic_partition for one in self.statistics.unreached)}
+        self.incomplete_topics = sorted({one.topic for one in stopped})
+        self._finish()
+
+    def end(self) -> None:
+        """Make `run` complete the batches under way, and return."""
+        self._is_ending = True
+        if self._mirror is not None:
+            self._mirror.end()
+
+    def _finish(self) -> None:
+        complete = [plan for plan in self.topics if plan.topic not in self.incomplete_topics]
+        store = open_offset_store(self._mirror_options, self._origin.name, self._cluster)
+        offsets = OffsetMap(store, self._names)
+        try:
+            groups = selected_groups(self.groups, self._options.groups, {plan.topic for plan in complete})
+            self.restored_groups = restore_groups(groups, offsets, self._cluster, self._names)
+        finally:
+            offsets.close()
+        finished = {}
+        for plan in complete:
+            sets_retention = self._options.sets_retention
+            finished[plan.topic], kept = self._target.finish(plan, sets_retention=sets_retention)
+            if kept:
+                self.kept_retention[plan.target] = kept
+        self.topics = [finished.get(plan.topic, plan) for plan in self.topics]
+
+    def plan_as_dict(self) -> dict[str, Any]:
+        """Return what a run would do, for JSON."""
+        bounds = self.bounds()
+        partitions = {str(one): {"start": start, "end": end} for one, (start, end) in sorted(bounds.items())}
+        return {
+            "source": str(self._origin.path),
+            "generation": self._origin.generation,
+            "topics": [plan.as_dict() for plan in self.topics],
+            "partitions": partitions,
+            "groups": sorted(self.groups),
+        }
+
+
+@contextmanager
+def open_restore(options: RestoreOptions) -> Iterator[Restore]:
+    """Plan a restore, and close it at the end of the block. Nothing is changed before `run`.
+
+    Raises RestoreError, MirrorError, BackupError and OSError.
+    """
+    origin = find_source(options)
+    topics = {
+        one.topic for offsets in origin.groups.values() for one in offsets if options.matches(one.topic)
+    }
+    groups = selected_groups(origin.groups, options.groups, topics)
+    mirror_options = MirrorOptions(
+        origin.path,
+        options.target,
+        follows=False,
+        on_corrupt=options.on_corrupt,
+        target_config=options.target_config,
+        is_exactly_once=options.is_exactly_once,
+        offset_map=options.offset_map,
+        exact_offsets=offsets_by_partition(groups),
+        commit_interval=options.commit_interval,
+        progress_interval=options.progress_interval,
+        memory_bytes=options.memory_bytes,
+        shutdown_timeout=options.shutdown_timeout,
+    )
+    source = RestoreSource(
+        origin.path,
+        mirror_options,
+        name=origin.name,
+        matches=options.matches,
+        to_time_ms=options.to_time_ms,
+    )
+    with ExitStack() as stack:
+        stack.callback(source.close)
+        names = renamed(source.selected_topics(), options.renames)
+        mirror_options = replace(mirror_options, topic_names=names)
+        groups = selected_groups(groups, options.groups, source.selected_topics())
+        cluster = MirrorCluster(options.target, options.target_config)
+        stack.callback(cluster.close)
+        yield Restore(options, origin, cluster, source, mirror_options, groups)

@@ -1,0 +1,109 @@
+"""Find what a restore reads: a generation of a backup, or a log directory; and the offsets of its groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
+from kafkafmt.backup.repository import Repository
+from kafkafmt.log.internal_topics.offsets import CONSUMER_OFFSETS, consumer_offsets
+from kafkafmt.log.internal_topics.sources import LogSources
+from kafkafmt.restore.errors import RestoreError
+from kafkafmt.storage import StoragePath, is_uri, storage_path
+from kafkafmt.storage.backups.manifest import BACKUP_FILE, GroupOffset
+from kafkafmt.storage.locations import VIEW_OPTIONS, with_view_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkafmt.restore.options import RestoreOptions
+
+_BACKUP = "backup+"
+
+
+@dataclass(frozen=True)
+class RestoredFrom:
+    """What a restore reads.
+
+    path: a log directory, which may be the view of a backup.
+    name: identifies the source and its end: a restore with another name does not continue this one.
+    generation: of a backup; None for another folder.
+    groups: the committed offsets of groups.
+    """
+
+    path: StoragePath
+    name: str
+    generation: str | None
+    groups: Mapping[str, tuple[GroupOffset, ...]]
+
+
+def find_source(options: RestoreOptions) -> RestoredFrom:
+    """Find the source of a restore. Raises RestoreError, BackupError and OSError."""
+    text, has_view = options.source, options.source.lower().startswith(_BACKUP)
+    settings: dict[str, str] = {}
+    if has_view:
+        text, settings = _without_view(text)
+    if options.generation is not None:
+        settings["generation"] = options.generation
+    if options.key_ring is not None:
+        settings["key_ring"] = str(options.key_ring)
+    base = _located(text if is_uri(text) else str(Path(text).absolute()))
+    end = "" if options.to_time_ms is None else f" to {options.to_time_ms}"
+    if has_view or (base / BACKUP_FILE).is_file():
+        return _of_backup(text, base, settings, end)
+    if options.generation is not None:
+        raise RestoreError(
+            f"{options.source}: expected a backup, as only that has generations: no {BACKUP_FILE}"
+        )
+    path = base
+    if options.key_ring is not None:
+        path = _located(with_view_option(text, "key_ring", str(options.key_ring)))
+    return RestoredFrom(path, f"restore of {path.resolve()}{end}", None, _groups_in(path))
+
+
+def _of_backup(text: str, base: StoragePath, settings: Mapping[str, str], end: str) -> RestoredFrom:
+    if not (base / BACKUP_FILE).is_file():
+        raise RestoreError(f"{base}: expected a backup, with a file {BACKUP_FILE}")
+    repository = Repository(base)
+    repository.create()  # reads its identity, as it is there
+    generations = repository.generations()
+    wanted = settings.get("generation")
+    if not generations or wanted not in (None, *generations):
+        found = f"the last is {generations[-1]}" if generations else "the backup has none"
+        raise RestoreError(f"{base}: expected generation {wanted or 'at least one'}, {found}")
+    generation = wanted or generations[-1]
+    manifest = repository.read(generation)
+    uri = text if is_uri(text) else f"file://{base.absolute()}"
+    view = f"{_BACKUP}{uri}"
+    for name, value in {**settings, "generation": generation}.items():
+        view = with_view_option(view, name, value)
+    name = f"restore of backup {repository.id} generation {generation}{end}"
+    return RestoredFrom(_located(view), name, generation, manifest.groups)
+
+
+def _without_view(text: str) -> tuple[str, dict[str, str]]:
+    """Return the URI of a backup's folder, and the options of the view."""
+    uri, mark, query = text[len(_BACKUP) :].partition("?")
+    settings = dict(parse_qsl(query, keep_blank_values=True))
+    of_view = {name: settings.pop(name) for name in VIEW_OPTIONS if name in settings}
+    return (f"{uri}{mark}{urlencode(settings)}" if settings else uri), of_view
+
+
+def _located(text: str) -> StoragePath:
+    try:
+        return storage_path(text)
+    except ValueError as error:
+        raise RestoreError(str(error)) from None
+
+
+def _groups_in(path: StoragePath) -> Mapping[str, tuple[GroupOffset, ...]]:
+    """Return the offsets that groups have committed by the `__consumer_offsets` of a log directory, if it has them."""
+    if not (path / f"{CONSUMER_OFFSETS}-0").is_dir():
+        return {}
+    found: dict[str, list[GroupOffset]] = {}
+    for one in consumer_offsets(LogSources([path])).offsets:
+        offset = GroupOffset(one.topic, one.partition, one.offset, one.leader_epoch, one.metadata)
+        found.setdefault(one.group_id, []).append(offset)
+    return {group: tuple(offsets) for group, offsets in found.items()}

@@ -1,0 +1,54 @@
+"""The logs that are restored, up to where the restore ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkafmt._util.ini import IniError
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.cut import LogCut, cut_before_time
+from kafkafmt.log.partition_log import PartitionLog
+from kafkafmt.mirror.sources.directory import DirectorySource
+from kafkafmt.restore.errors import RestoreError
+
+if TYPE_CHECKING:
+    from kafkafmt.log.reader import LogReader
+    from kafkafmt.mirror.options import MirrorOptions
+    from kafkafmt.storage import StoragePath
+
+
+class RestoreSource(DirectorySource):
+    """The selected topics of a log directory.
+
+    Records of transactions that are open at the end are left out, and those after them are not: no producer will end
+    these transactions.
+    """
+
+    def __init__(
+        self,
+        path: StoragePath,
+        options: MirrorOptions,
+        *,
+        name: str,
+        matches: Callable[[str], bool],
+        to_time_ms: int | None,
+    ) -> None:
+        self._matches, self._to_time_ms = matches, to_time_ms
+        try:
+            super().__init__(path, options)
+        except (IniError, KafkaFormatError) as error:
+            raise RestoreError(str(error)) from None
+        self.name = name
+
+    def _is_selected(self, topic: str) -> bool:
+        return self._matches(topic)
+
+    def _no_topics_message(self, path: StoragePath) -> str:
+        return f"{path}: expected a topic that is selected, found none"
+
+    def _end(self, reader: LogReader) -> None:
+        cut = None
+        if self._to_time_ms is not None:
+            cut = cut_before_time(PartitionLog(reader.folder), self._to_time_ms)
+        reader.end_at(LogCut(reader.log_end, dict(reader.open_transactions)) if cut is None else cut)

@@ -1,0 +1,236 @@
+"""The topics of a restore at the target: which may be restored, and their configuration during and after it.
+
+During a restore a topic keeps all batches as they are, and nothing is deleted or compacted. Afterwards it has the
+configuration of the backup. Retention is an exception: with it brokers would soon delete records with old timestamps.
+So the topic keeps all records until the user sets the retention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import kafka.errors as kafka_errors
+import structlog
+
+from kafkafmt._util.names import some_names
+from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.clusters import ConfigRefusedError, MirrorCluster
+from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
+from kafkafmt.restore.errors import RestoreError
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kafkafmt.mirror.topic_names import TopicNames
+
+_log = structlog.get_logger()
+
+_MOST = str(2**63 - 1)
+# A batch of this size and its request are within the default of socket.request.max.bytes, 100 MiB.
+_MOST_BATCH_BYTES = 96 * 1024 * 1024
+_DURING = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "message.timestamp.after.max.ms": _MOST,
+    "message.timestamp.before.max.ms": _MOST,
+    "message.timestamp.type": "CreateTime",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+_RETENTION = ("retention.ms", "retention.bytes")
+_REPLICAS = "min.insync.replicas"
+_AFTERWARDS = frozenset({"message.timestamp.difference.max.ms", _REPLICAS})
+# They name brokers of the old cluster.
+_NEVER = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
+_TIERED = "remote.storage.enable"
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic that is restored.
+
+    configs: of the backup, as brokers of the target accept them. refused: the others, with the reason.
+    is_there: whether the topic exists at the target.
+    """
+
+    topic: str
+    target: str
+    partitions: int
+    configs: Mapping[str, str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    is_there: bool = False
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the plan for JSON."""
+        return {
+            "topic": self.topic,
+            "target": self.target,
+            "partitions": self.partitions,
+            "is_there": self.is_there,
+            "configs": dict(self.configs),
+            "refused_configs": dict(self.refused),
+        }
+
+
+class BegunRestores(TopicOffsetMapStore):
+    """Reads the offset map with the ranges of transactions that are open or were aborted.
+
+    These show, too, that a restore began a topic: one that was killed before it could commit.
+    """
+
+    def _read_on(self, patience: float = 0.0) -> None:
+        if self._consumer is None:
+            if not self._cluster.describe_topics([self._topic]):
+                return
+            self._consumer = self._open_consumer("read_uncommitted")
+            self._consumer.seek_to_beginning(self._partition)
+        end = self._cluster.end_offset(TopicPartition(self._topic, 0)) or 0
+        for record in self._records(self._consumer, end, 30.0):
+            self._take(record.key, record.value, record.offset)
+
+
+class TargetOfRestore:
+    """The topics at the target cluster. replication_factor: of new topics."""
+
+    def __init__(self, cluster: MirrorCluster, names: TopicNames, replication_factor: int) -> None:
+        self._cluster, self._names, self._replication_factor = cluster, names, replication_factor
+
+    def plan(self, topics: Mapping[str, TopicConfig]) -> list[TopicPlan]:
+        """Return how topics are restored. Nothing is changed. Raises RestoreError and MirrorError."""
+        by_target = {self._names.target(topic): topic for topic in topics}
+        if len(by_target) < len(topics):
+            self._names.ensure_distinct(topics)
+        there = self._cluster.describe_topics(by_target)
+        plans = []
+        for target, topic in sorted(by_target.items()):
+            wanted = topics[topic]
+            partitions = wanted.partitions or 1
+            found = there.get(target)
+            if found is not None and (found.partitions or 0) > partitions:
+                raise RestoreError(
+                    f"topic {target}: expected at most {partitions} partitions, as {topic} has them, found "
+                    f"{found.partitions}: keys would be in other partitions"
+                )
+            configs = {key: value for key, value in wanted.configs.items() if key not in _NEVER}
+            accepted, refused = self._accepted(
+                target, TopicConfig(partitions, configs), is_there=found is not None
+            )
+            plans.append(TopicPlan(topic, target, partitions, accepted, refused, is_there=found is not None))
+        return plans
+
+    def ensure_restorable(
+        self, plans: Iterable[TopicPlan], begun: BegunRestores | FileOffsetMapStore
+    ) -> None:
+        """Raise RestoreError if topics have records that this restore has not written."""
+        there = {plan.target: plan for plan in plans if plan.is_there}
+        ids = self._cluster.topic_ids(there)
+        bounds = self._cluster.bounds(self._cluster.partitions(there))
+        filled = sorted({one.topic for one, (start, end) in bounds.items() if end > start})
+        foreign = [one for one in filled if not self._is_own(there[one], ids.get(one), begun)]
+        if foreign:
+            raise RestoreError(
+                f"{self._cluster.address}: expected empty topics, or topics of this restore (same backup, generation "
+                f"and --to-time), found records in {some_names(foreign)}: --rename restores to other names"
+            )
+
+    def _is_own(
+        self, plan: TopicPlan, target_id: UUID | None, begun: BegunRestores | FileOffsetMapStore
+    ) -> bool:
+        key = self._names.map_key(plan.topic)
+        ranges = (
+            one for partition in range(plan.partitions) for one in begun.load(TopicPartition(key, partition))
+        )
+        return any(target_id is None or one.target_topic_id == str(target_id) for one in ranges)
+
+    def begin(self, plans: Iterable[TopicPlan]) -> None:
+        """Create topics, and set the configuration of those that exist, so that brokers keep all batches."""
+        for plan in plans:
+            configs = {**plan.configs, **self._during(plan)}
+            configs = {key: value for key, value in configs.items() if key not in _AFTERWARDS}
+            found, refused = self._accepted(
+                plan.target, TopicConfig(plan.partitions, configs), is_there=plan.is_there
+            )
+            if refused:
+                _log.warning(
+                    "brokers do not know properties that keep old batches", topic=plan.target, refused=refused
+                )
+            if plan.is_there:
+                gone = dict.fromkeys(sorted(_AFTERWARDS & self._own(plan.target).keys()))
+                self._cluster.alter_topic(plan.target, {**found, **gone})
+            else:
+                topic = TopicConfig(plan.partitions, found)
+                self._cluster.create_topic(plan.target, topic, replication_factor=self._replication_factor)
+
+    def finish(self, plan: TopicPlan, *, sets_retention: bool) -> tuple[TopicPlan, dict[str, str | None]]:
+        """Set the configuration of the backup.
+
+        Returns the plan, with what could not be set, and the retention of the backup that was not set: values, or None
+        for the default of brokers.
+        """
+        final, refused = dict(plan.configs), dict(plan.refused)
+        replicas = self._cluster.replication_factors([plan.target]).get(plan.target, 0)
+        least = final.get(_REPLICAS, "0")
+        if least.isdecimal() and int(least) > replicas:
+            refused[_REPLICAS] = f"{least} is more than the {replicas} replicas of the topic"
+            del final[_REPLICAS]
+        kept: dict[str, str | None] = {}
+        if not sets_retention and final.get("cleanup.policy") != "compact":
+            kept = {name: final.get(name) for name in _RETENTION if final.get(name) != "-1"}
+            final |= dict.fromkeys(_RETENTION, "-1")
+        own = self._own(plan.target)
+        changes: dict[str, str | None] = {key: value for key, value in final.items() if own.get(key) != value}
+        changes |= dict.fromkeys(key for key in self._during(plan) if key in own and key not in final)
+        if changes:
+            self._cluster.alter_topic(plan.target, changes)
+        return replace(plan, refused=refused), kept
+
+    def _own(self, target: str) -> Mapping[str, str]:
+        """Return the properties that were set for a topic itself."""
+        found = self._cluster.describe_topics([target]).get(target)
+        return {} if found is None else found.configs
+
+    def _during(self, plan: TopicPlan) -> dict[str, str]:
+        known = plan.configs.get("max.message.bytes", "")
+        most = max(int(known) if known.isdecimal() else 0, _MOST_BATCH_BYTES)
+        return {**_DURING, "max.message.bytes": str(most)}
+
+    def _accepted(
+        self, target: str, topic: TopicConfig, *, is_there: bool
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the properties that brokers accept, and those that they refuse, with their message."""
+        accepted, refused = dict(topic.configs), {}
+        name = f"kafkafmt-restore-check-{uuid4().hex[:12]}" if is_there else target
+        while True:
+            try:
+                self._cluster.create_topic(
+                    name,
+                    TopicConfig(topic.partitions, accepted),
+                    replication_factor=self._replication_factor,
+                    only_checks=True,
+                )
+            except ConfigRefusedError as error:
+                key = _named(str(error), accepted)
+                if key is None:
+                    raise
+                refused[key] = str(error).rpartition("]: ")[2] or str(error)
+                del accepted[key]
+            except kafka_errors.KafkaError as error:
+                raise RestoreError(f"topic {target}: {error}") from None
+            else:
+                return accepted, refused
+
+
+def _named(message: str, configs: Iterable[str]) -> str | None:
+    """Return the property that a broker names as the reason of a refusal."""
+    names = sorted(configs, key=len, reverse=True)
+    found = next(
+        (one for one in names if re.search(rf"(?<![\w.]){re.escape(one)}(?![\w.]*\w)", message)), None
+    )
+    if found is None and _TIERED in names and ("remote" in message.lower() or "tiered" in message.lower()):
+        return _TIERED
+    return found
