@@ -98,7 +98,6 @@ def main(context: click.Context) -> None:
     kafkafmt mirror kafka://east:9092/orders /backup --once
 
     kafkafmt COMMAND --help shows its options. Documentation: docs/index.md.
-
     Exit status: 0; 1 for damage or a failed segment; 2 for wrong arguments.
     """
     if context.invoked_subcommand is None:

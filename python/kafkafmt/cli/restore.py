@@ -154,7 +154,7 @@ def restore(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Restore topics and the offsets of consumer groups from the backup at URI into a cluster.
+    """Restore topics and groups of a backup into a cluster.
 
     \b
     kafkafmt restore s3://bucket/backups/east kafka://new:9092
