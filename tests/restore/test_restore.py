@@ -2,89 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 
-from client.cluster import Cluster, Record
-from restore.restoring import restore
+from client.cluster import Cluster
+from restore.restoring import (
+    commit,
+    contents,
+    first_record_of,
+    restore,
+    send,
+    send_transactions,
+    topic_configs,
+    values,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("restore")]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-YEAR_2020_MS = 1_577_836_800_000
 
 
-def send(cluster: Cluster, topic: str, numbers: range, *, codec: str = "none", partition: int = 0) -> None:
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap, "compression.type": codec, "linger.ms": 5, "batch.num.messages": 20}
-    )
-    for number in numbers:
-        producer.produce(
-            topic,
-            f"value {number}".encode() * 3,
-            key=f"key {number}".encode(),
-            partition=partition,
-            timestamp=YEAR_2020_MS + number,
-            headers=[("number", str(number).encode()), ("none", None)],
-        )
-    producer.flush()
-
-
-def send_transactions(cluster: Cluster, topic: str, outcomes: str, *, partition: int = 0) -> None:
-    """Send a transaction of three records for each letter: c: committed, a: aborted, o: left open."""
-    for number, outcome in enumerate(outcomes):
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-{number}"})
-        producer.init_transactions()
-        producer.begin_transaction()
-        for record in range(3):
-            value = f"{outcome} {number} {record}".encode()
-            producer.produce(topic, value, key=value, partition=partition)
-        producer.flush()
-        if outcome == "c":
-            producer.commit_transaction()
-        elif outcome == "a":
-            producer.abort_transaction()
-
-
-def commit(cluster: Cluster, group: str, topic: str, offsets: dict[int, int]) -> None:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
-    places = [TopicPartition(topic, number, offset, metadata="here") for number, offset in offsets.items()]
-    consumer.commit(offsets=places, asynchronous=False)
-    consumer.close()
-
-
-def contents(records: list[Record]) -> list[Record]:
-    """Records without their offsets."""
-    return [record._replace(offset=0) for record in records]
-
-
-def first_record_of(cluster: Cluster, group: str, topic: str, partition: int = 0) -> bytes | None:
-    """The value of the record at which a member of the group continues."""
-    settings = {
-        "bootstrap.servers": cluster.bootstrap,
-        "group.id": group,
-        "enable.auto.commit": False,
-        "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(settings)
-    try:
-        consumer.assign([TopicPartition(topic, partition)])
-        message = consumer.poll(30)
-        assert message is not None
-        if message.error() is not None:
-            assert message.error().name() == "_PARTITION_EOF", message.error()
-            return None
-        value: bytes = message.value()
-        return value
-    finally:
-        consumer.close()
-
-
-@pytest.mark.parametrize(("source", "target"), [("3.9", "4.x"), ("4.x", "other 4.x")], ids=["from-3.9", "from-4.x"])
+@pytest.mark.parametrize(
+    ("source", "target"), [("3.9", "4.x"), ("4.x", "other 4.x")], ids=["from-3.9", "from-4.x"]
+)
 def test_restore_when_into_another_cluster_then_records_configs_and_groups_are_there(
     clusters: dict[str, Cluster], topic: str, source: str, target: str
 ) -> None:
@@ -116,3 +55,105 @@ def test_restore_when_into_another_cluster_then_records_configs_and_groups_are_t
     assert first_record_of(new, group, topic) == b"value 333" * 3
     assert first_record_of(new, group, topic, 1) == b"c 2 0"
     assert first_record_of(new, group, topic, 2) is None
+
+
+def test_restore_when_topics_have_other_records_then_is_refused_and_nothing_is_changed(
+    old: Cluster, new: Cluster, topic: str
+) -> None:
+    first, second = f"{topic}-a", f"{topic}-b"
+    for name in (first, second):
+        old.create_topic(name)
+        send(old, name, range(10))
+    new.create_topic(second)
+    send(new, second, range(3))
+    outcome = restore(old.broker.log_dir, new, "--topics", f"{topic}-.")
+    assert outcome.status == 2
+    assert f"found records in {second}" in outcome.errors
+    assert not (new.broker.log_dir / f"{first}-0").exists()
+    again = restore(old.broker.log_dir, new, "--topics", f"{topic}-.", "--rename", r"(.*)-b=\1-c")
+    assert (again.status, again.summary["records"]) == (0, 20), again.errors
+    assert values(new, f"{topic}-c") == values(old, second)
+    repeated = restore(old.broker.log_dir, new, "--topics", f"{topic}-.", "--rename", r"(.*)-b=\1-c")
+    assert (repeated.status, repeated.summary["records"]) == (0, 0), repeated.errors
+
+
+def test_restore_when_to_a_time_then_ends_before_its_first_record_and_groups_continue_at_the_end(
+    old: Cluster, new: Cluster, topic: str
+) -> None:
+    old.create_topic(topic, 2)
+    send(old, topic, range(50))
+    send_transactions(old, topic, "ca", partition=1)  # with timestamps of today
+    commit(old, f"{topic}-group", topic, {0: 40})
+    outcome = restore(old.broker.log_dir, new, "--topics", topic, "--to-time", "2020-01-01T00:00:00.033Z")
+    assert outcome.status == 0, outcome.errors
+    assert values(new, topic) == values(old, topic)[:33]
+    assert not values(new, topic, 1)
+    assert first_record_of(new, f"{topic}-group", topic) is None
+    later = restore(old.broker.log_dir, new, "--topics", topic)
+    assert later.status == 2
+    assert "found records in" in later.errors
+
+
+def test_restore_when_retention_is_finite_then_old_records_stay_and_the_summary_names_it(
+    old: Cluster, new: Cluster, topic: str
+) -> None:
+    configs = {
+        "retention.ms": 604800000,
+        "message.timestamp.type": "CreateTime",
+        "max.message.bytes": 5000,
+        "message.timestamp.after.max.ms": 1000,
+    }
+    old.create_topic(topic, 1, {**configs, "retention.ms": -1})
+    send(old, topic, range(30))
+    old.alter_topic(topic, {**configs, "message.timestamp.type": "LogAppendTime"})
+    send(old, topic, range(30, 60))
+    old.alter_topic(topic, {"retention.ms": 10**15})  # so that the records stay at the source
+    before = old.consume(topic)
+    outcome = restore(old.broker.log_dir, new, "--topics", topic)
+    assert outcome.status == 0, outcome.errors
+    assert contents(new.consume(topic, isolation="read_committed")) == contents(before)
+    assert outcome.summary["kept_retention"] == {
+        topic: {"retention.ms": str(10**15), "retention.bytes": None}
+    }
+    found = topic_configs(new, topic)
+    assert found == {
+        "max.message.bytes": "5000",
+        "message.timestamp.after.max.ms": "1000",
+        "message.timestamp.type": "LogAppendTime",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+    }
+    again = restore(old.broker.log_dir, new, "--topics", topic, "--set-retention")
+    assert again.status == 0, again.errors
+    assert topic_configs(new, topic) == {
+        name: value
+        for name, value in {**found, "retention.ms": str(10**15)}.items()
+        if name != "retention.bytes"
+    }
+
+
+def test_restore_when_dry_then_says_what_would_be_done_and_changes_nothing(
+    old: Cluster, new: Cluster, topic: str
+) -> None:
+    old.create_topic(topic, 2, {"cleanup.policy": "compact"})
+    send(old, topic, range(10))
+    commit(old, f"{topic}-group", topic, {0: 5})
+    outcome = restore(
+        old.broker.log_dir, new, "--topics", topic, "--dry-run", "--rename", f"{topic}=x-{topic}"
+    )
+    assert outcome.status == 0, outcome.errors
+    (plan,) = outcome.summary["topics"]
+    assert plan == {
+        "topic": topic,
+        "target": f"x-{topic}",
+        "partitions": 2,
+        "is_there": False,
+        "configs": {"cleanup.policy": "compact"},
+        "refused_configs": {},
+    }
+    assert outcome.summary["partitions"][f"{topic}-0"] == {"start": 0, "end": 10}
+    assert outcome.summary["groups"] == [f"{topic}-group"]
+    assert not list(new.broker.log_dir.glob(f"x-{topic}*"))
+    too_many = restore(old.broker.log_dir, new, "--topics", topic, "--replication-factor", 3, "--dry-run")
+    assert too_many.status == 2
+    assert "eplication factor" in too_many.errors
