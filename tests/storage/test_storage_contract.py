@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from file_systems import BUCKET
-from kafkafmt.storage import RemotePath, RemoteStorage, StoragePath, Storages, storage_of, write_file
+from kafkafmt.storage import (
+    RemotePath,
+    RemoteStorage,
+    StoragePath,
+    Storages,
+    read_file,
+    storage_of,
+    write_file,
+)
 
 fs = pytest.importorskip("pyarrow.fs")
 
@@ -59,3 +67,12 @@ class TestStorage:
 
     def test_walk_when_the_folder_is_missing_then_has_no_files(self, folder: StoragePath) -> None:
         assert list(storage_of(folder).walk(folder)) == []
+
+    def test_write_new_when_a_file_is_there_then_it_stays_as_it_was(self, folder: StoragePath) -> None:
+        path = folder / "once"
+        storage_of(path).write_new(path, [b"first"])
+        with pytest.raises(FileExistsError) as error:
+            storage_of(path).write_new(path, [b"second"])
+        assert error.value.filename == str(path)
+        assert read_file(path) == b"first"
+        assert [name for name, _ in storage_of(folder).walk(folder)] == ["once"]

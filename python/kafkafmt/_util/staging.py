@@ -46,11 +46,17 @@ class StagedFolder:
 
 @contextlib.contextmanager
 def staged_file(
-    target: Path, *, before_rename: Callable[[os.stat_result], None] = lambda status: None
+    target: Path,
+    *,
+    before_rename: Callable[[os.stat_result], None] = lambda status: None,
+    is_new: bool = False,
 ) -> Iterator[BinaryIO]:
     """Yield a new file. At the end of the block rename it to `target`, or remove it if the block raises.
 
-    before_rename: called with the status of the file, after the file is durable. Raises OSError.
+    before_rename: called with the status of the file, after the file is durable.
+    is_new: raise FileExistsError instead of replacing a file. The file system must have hard links.
+
+    Raises OSError.
     """
     path, descriptor = _create(target, _new_file)
     with os.fdopen(descriptor, "wb") as file:  # its lock is held until this closes it
@@ -59,7 +65,11 @@ def staged_file(
             file.flush()
             os.fsync(descriptor)
             before_rename(os.fstat(descriptor))
-            path.rename(target)
+            if is_new:
+                os.link(path, target)
+                path.unlink()
+            else:
+                path.rename(target)
         except BaseException:
             with contextlib.suppress(OSError):
                 path.unlink()

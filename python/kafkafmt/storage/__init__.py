@@ -4,7 +4,7 @@ A storage lists folders, reads ranges of files, writes whole files atomically, a
 place are local: the modules of `kafkafmt.log` that append to a log take a `pathlib.Path`.
 """
 
-from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile, Storage, stamp_of
+from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile, Storage, is_temporary_name, stamp_of
 from kafkafmt.storage.local import LOCAL, LocalStorage
 from kafkafmt.storage.locations import Storages, is_uri, storage_path, writable_path
 from kafkafmt.storage.paths import (
@@ -30,6 +30,7 @@ __all__ = [
     "Storage",
     "StoragePath",
     "Storages",
+    "is_temporary_name",
     "is_uri",
     "limit_read_ahead",
     "read_file",

@@ -40,6 +40,19 @@ def stamp_of(found: FileStatus) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
+def is_temporary_name(name: str) -> bool:
+    """Whether a file of this name is being written, or was left by a writer that was killed: `.<name>.<token>.tmp`.
+
+    Listings leave such files out. If no writer is at work, they may be deleted.
+
+    >>> is_temporary_name(".00000000000000000000.log.1f3a2b4c.tmp")
+    True
+    >>> is_temporary_name("00000000000000000000.log")
+    False
+    """
+    return name.startswith(".") and name.endswith(".tmp")
+
+
 class FolderEntry(Protocol):
     """A file or a folder in a folder: a part of `os.DirEntry`."""
 
@@ -107,6 +120,14 @@ class Storage(Protocol[_Path]):
         """Write a whole file, which replaces another one. It appears complete and durable, or not at all.
 
         A missing parent folder is created.
+        """
+
+    def write_new(self, path: _Path, chunks: Iterable[Buffer]) -> None:
+        """Write a whole file as `write` does, unless one is there. Raises FileExistsError if one is there.
+
+        A local file system decides between two writers: one of them gets the error. On other stores the name is
+        looked up before the file is written. So two writers at the same moment may both succeed, and the file of the
+        last one stays.
         """
 
     def put(self, source: Path, path: _Path) -> None:

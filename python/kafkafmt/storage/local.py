@@ -78,6 +78,14 @@ class LocalStorage:
             for chunk in chunks:
                 file.write(chunk)
 
+    def write_new(self, path: Path, chunks: Iterable[Buffer]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():  # before the chunks are made
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        with staged_file(path, is_new=True) as file:
+            for chunk in chunks:
+                file.write(chunk)
+
     def put(self, source: Path, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

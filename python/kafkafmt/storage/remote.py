@@ -7,6 +7,7 @@ the files beside it. A folder counts as unchanged until the next multiple of 10 
 from __future__ import annotations
 
 import errno
+import os
 import posixpath
 import secrets
 import time
@@ -192,7 +193,10 @@ class RemoteStorage:
         """Write a whole file. `chunks` must not raise: an object store may publish what was written before."""
         filesystem = self._writable(path)
         within, is_store = path.path, filesystem.type_name in _OBJECT_STORES
-        written = within if is_store else f"{within}.{secrets.token_hex(4)}.tmp"
+        written = within
+        if not is_store:
+            folder, _, name = within.rpartition("/")
+            written = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
         try:
             if not is_store:
                 filesystem.create_dir(posixpath.dirname(within))
@@ -204,6 +208,12 @@ class RemoteStorage:
                 filesystem.move(written, within)
         except file_system_errors() as error:
             raise file_system_error(error, "cannot be written", path.uri) from error
+
+    def write_new(self, path: RemotePath, chunks: Iterable[Buffer]) -> None:
+        self._writable(path)
+        if self.status(path.path) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path.uri)
+        self.write(path, chunks)
 
     def put(self, source: Path, path: RemotePath) -> None:
         with source.open("rb") as file:
