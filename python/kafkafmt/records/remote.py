@@ -24,6 +24,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
 from kafkafmt.records.channel import TruncatedFileError, write_bytes
 from kafkafmt.records.file import check_range, partition_of_segment
+from kafkafmt.records.retries import NO_RETRIES, Retries, StoreError
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class RemoteRecords(Records, Closing):
 
     read_ahead: the memory for what is kept, which other records may share; by default these records have their own.
 
+    retries: how often and for how long failed requests are repeated; by default they are not.
+
     Opening raises OSError. Reading raises EOFError if the file has become shorter, and OSError if it fails. Both name
     the `uri`. That EOFError is also an OSError.
     """
@@ -117,16 +120,15 @@ class RemoteRecords(Records, Closing):
         topic_partition: TopicPartition | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         read_ahead: ReadAhead | None = None,
+        retries: Retries = NO_RETRIES,
     ) -> None:
         check_range(start, end)
         self.filesystem = filesystem
         self.path = path
         self.uri = f"{filesystem.type_name}://{path}" if uri is None else uri
-        try:
-            self._file = filesystem.open_input_file(path)
-            size = self._file.size()
-        except file_system_errors() as error:
-            raise file_system_error(error, "cannot be opened", self.uri) from error
+        self._retries = retries
+        self._file = RemoteFile(filesystem, path, uri=self.uri, retries=retries)
+        size = self._file.size()
         self._lock = threading.Lock()
         self._read_ahead = ReadAhead() if read_ahead is None else read_ahead
         self._chunk = _Chunk()
@@ -142,6 +144,7 @@ class RemoteRecords(Records, Closing):
             uri=self.uri,
             topic_partition=self.topic_partition,
             max_decompressed_bytes=self.max_decompressed_bytes,
+            retries=self._retries,
         )
         return reopened, (self.filesystem, self.path, self.start_position, self.end_position)
 
@@ -205,29 +208,127 @@ class RemoteRecords(Records, Closing):
     def _fill(self, view: memoryview, position: int) -> None:
         if self._file.closed:
             raise ValueError(f"{self.uri} is closed")
-        # A file system may report a full read although the store sent less. S3 does so for an object that was
-        # replaced by a shorter one. Then the random mark is still at the end of the view.
-        mark = secrets.token_bytes(_MARK_BYTES) if len(view) >= _MARK_BYTES else b""
-        view[len(view) - len(mark) :] = mark
-        filled = 0
+        self._file.fill(view, position)
+
+
+class RemoteFile:
+    """An open file of a `pyarrow.fs.FileSystem`, or of one with the same methods. Its reads are complete or raise.
+
+    Transient errors are retried, and so are reads of less than the file had when it was opened. Raises OSError, and
+    TruncatedFileError if the file has become shorter; all name the `uri`. Not safe to use from several threads.
+    """
+
+    def __init__(self, filesystem: Any, path: str, *, uri: str, retries: Retries = NO_RETRIES) -> None:
+        self._filesystem, self._path, self._uri, self._retries = filesystem, path, uri, retries
+        self._position = 0
+
+        def opened() -> tuple[Any, int]:
+            file = filesystem.open_input_file(path)
+            return file, file.size()
+
         try:
-            self._file.seek(position)
-            while filled < len(view):
-                taken = self._file.readinto(view[filled:])
-                if not taken:
-                    break
-                filled += taken
+            self._file, self._size = retries.run(opened, "cannot be opened", uri)
         except file_system_errors() as error:
-            raise file_system_error(
-                error, f"cannot read {len(view)} bytes at position {position}", self.uri
-            ) from error
-        if filled < len(view) or (mark and view[len(view) - len(mark) :] == mark):
-            wanted = f"{len(view)} bytes at position {position}"
-            raise TruncatedFileError(f"{self.uri}: file truncated: expected {wanted}, found its end")
+            raise file_system_error(error, "cannot be opened", uri) from error
+
+    def __enter__(self) -> RemoteFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return bool(self._file.closed)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def size(self) -> int:
+        """Return the size that the file had when it was opened."""
+        return self._size
+
+    def seek(self, position: int, /) -> int:
+        """Set the position of the next `read` or `readinto`."""
+        self._position = position
+        return position
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next `size` bytes, fewer at the end of the file; by default all that follow."""
+        left = max(self._size - self._position, 0)
+        memory = bytearray(left if size < 0 else min(size, left))
+        self.readinto(memoryview(memory))
+        return bytes(memory)
+
+    def readinto(self, view: memoryview, /) -> int:
+        """Fill the memory with the next bytes. Returns how many: fewer than the memory has at the end of the file."""
+        count = min(len(view), max(self._size - self._position, 0))
+        self.fill(view[:count], self._position)
+        self._position += count
+        return count
+
+    def fill(self, view: memoryview, position: int) -> None:
+        """Fill the memory with the bytes from `position`, which must be within the file."""
+        if not len(view):
+            return
+        what = f"cannot read {len(view)} bytes at position {position}"
+
+        def request() -> None:
+            found = self._filled(view, position)
+            if found < len(view):
+                short = f"expected {len(view)} bytes at position {position}, found {found}"
+                present = self._filesystem.get_file_info(self._path).size
+                if present is None or present < position + len(view):
+                    now = "it was deleted" if present is None else f"it has {present} bytes now"
+                    raise TruncatedFileError(f"{self._uri}: file truncated: {short}: {now}")
+                raise ConnectionError(f"the store sent too few bytes: {short}")
+
+        try:
+            self._retries.run(request, what, self._uri)
+        except TruncatedFileError:
+            raise
+        except file_system_errors() as error:
+            raise file_system_error(error, what, self._uri) from error
+
+    def _filled(self, view: memoryview, position: int) -> int:
+        """Read into the memory, and return how many bytes the store sent.
+
+        A file system may report a full read although the store sent less. S3 does so for an object that was replaced by
+        a shorter one. Then a random mark is still at the end of the memory.
+        """
+        mark = secrets.token_bytes(min(_MARK_BYTES, len(view)))
+        view[len(view) - len(mark) :] = mark
+        self._file.seek(position)
+        filled = 0
+        while filled < len(view):
+            taken = self._file.readinto(view[filled:])
+            if not taken:
+                return filled
+            filled += taken
+        if view[-1] != mark[-1]:
+            return filled
+        # The last byte was not sent, or it is that of the mark by chance: it is requested again, into another byte.
+        last = bytearray([mark[-1] ^ 0xFF])
+        self._file.seek(position + len(view) - 1)
+        if self._file.readinto(memoryview(last)) and last[0] == view[-1]:
+            return filled
+        return self._count_sent(view, position)
+
+    def _count_sent(self, view: memoryview, position: int) -> int:
+        """Read again into memory that has only one value, and return how many bytes come before the last of those."""
+        value = secrets.randbelow(256)
+        view[:] = bytes([value]) * len(view)
+        self._file.seek(position)
+        self._file.readinto(view)
+        return min(len(bytes(view).rstrip(bytes([value]))), len(view) - 1)
 
 
 def file_system_error(error: Exception, what: str, uri: str) -> OSError:
     """Return the error of a file system as an OSError of one line. what: the failure; uri: the file."""
+    if isinstance(error, StoreError):
+        return error
     first, _, _ = str(error).partition("\n")
     number = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EIO
     return OSError(getattr(error, "errno", None) or number, f"{what}: {first}", uri)

@@ -228,7 +228,7 @@ class _ObjectFile:
 
 def _opened(path: StoragePath) -> ReadableFile | BinaryIO:
     """Open a file that stays open for longer than a function runs."""
-    return path.open("rb") if isinstance(path, Path) else path.storage.filesystem.open_input_file(path.path)
+    return path.open("rb") if isinstance(path, Path) else path.storage.open(path)
 
 
 @dataclass

@@ -16,6 +16,9 @@ of the same names apply to every URI whose query does not set them:
     s3://bucket/logs?region=eu-west-1
     s3://bucket/logs?endpoint_override=minio:9000&scheme=http
 
+Requests that fail for a passing reason are repeated: at most `max_attempts` times (6), for `retry_limit_seconds` (120).
+S3 has also `connect_timeout_seconds` (5) and `request_timeout_seconds` (10): the longest time without a byte.
+
 Credentials come from the environment, from `~/.aws`, from the role of the machine, or from the options `access_key` and
 `secret_key`. S3 URIs may have them too, percent-encoded: `s3://key:secret@bucket/logs`. Names of files and error
 messages never contain them.
@@ -24,6 +27,7 @@ messages never contain them.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -31,22 +35,26 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from kafkafmt.records.remote import file_system_error, file_system_errors
+from kafkafmt.records.retries import Retries
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath
 from kafkafmt.storage.remote import ReadableFileSystem, RemotePath, RemoteStorage
 from kafkafmt.types import checked_path
 
 CREDENTIAL_OPTIONS = ("access_key", "secret_key")
-# The settings of `pyarrow.fs.FileSystem.from_uri` that concern reading.
+# The settings of requests. Those of S3 are the timeouts.
+_S3_OPTIONS = ("connect_timeout_seconds", "request_timeout_seconds")
+_RETRY_OPTIONS = ("max_attempts", "retry_limit_seconds", *_S3_OPTIONS)
+# The settings of `pyarrow.fs.FileSystem.from_uri` that concern reading, and those of requests.
 FILE_SYSTEM_OPTIONS = (
     "region",
     "scheme",
     "endpoint_override",
     *CREDENTIAL_OPTIONS,
     "project_id",
-    "retry_limit_seconds",
     "user",
     "kerb_ticket",
+    *_RETRY_OPTIONS,
 )
 # The settings of views. key_ring: the path of a file for `kafkafmt.storage.keys`. generation: of a backup, by default
 # the last one.
@@ -195,14 +203,43 @@ def _opened(root: str, query: str, settings: Mapping[str, str]) -> RemoteStorage
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
-    shown = _without_credentials(root)
+    shown, scheme = _without_credentials(root), root.partition(":")[0]
+    numbers = {name: _number(name, settings[name], shown) for name in _RETRY_OPTIONS if name in settings}
+    retries = Retries(
+        int(numbers.get("max_attempts", Retries.max_attempts)),
+        numbers.get("retry_limit_seconds", Retries.limit_seconds),
+    )
+    passed = [
+        (name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in numbers
+    ]
+    if scheme in ("gs", "gcs"):  # its client repeats requests itself
+        passed.append(("retry_limit_seconds", f"{retries.limit_seconds:g}"))
+    timeouts = {name.removesuffix("_seconds"): numbers[name] for name in _S3_OPTIONS if name in numbers}
+    if timeouts and scheme != "s3":
+        raise ValueError(f"{shown}: expected no {' or '.join(_S3_OPTIONS)}: only s3:// has timeouts")
     try:
-        filesystem, base = FileSystem.from_uri(f"{root}/?{query}" if query else f"{root}/")
+        filesystem, base = FileSystem.from_uri(f"{root}/?{urlencode(passed)}" if passed else f"{root}/")
+        if scheme == "s3":
+            from kafkafmt.storage.s3 import with_timeouts
+
+            filesystem = with_timeouts(filesystem, **timeouts)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{shown}: {_without_credentials(str(error))}") from None
     except file_system_errors() as error:
         raise file_system_error(OSError(_without_credentials(str(error))), "no file system", shown) from None
-    return RemoteStorage(filesystem, shown, base.rstrip("/"), settings)
+    return RemoteStorage(filesystem, shown, base.rstrip("/"), settings, retries=retries)
+
+
+def _number(name: str, text: str, shown: str) -> float:
+    try:
+        number = float(int(text) if name == "max_attempts" else text)
+    except ValueError:
+        number = math.nan
+    least = 1 if name == "max_attempts" else 0
+    if not least <= number < math.inf or (name in _S3_OPTIONS and not number):
+        expected = "1 or more" if least else "a number of seconds"
+        raise ValueError(f"{shown}: option {name}: expected {expected}, found {text!r}")
+    return number
 
 
 def _opened_view(view: str, base: StoragePath, settings: Mapping[str, str]) -> ReadableFileSystem:

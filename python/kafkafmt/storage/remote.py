@@ -9,30 +9,39 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.memory.division import Part
-from kafkafmt.records.remote import ReadAhead, RemoteRecords, file_system_error, file_system_errors
+from kafkafmt.records.remote import (
+    ReadAhead,
+    RemoteFile,
+    RemoteRecords,
+    file_system_error,
+    file_system_errors,
+)
+from kafkafmt.records.retries import NO_RETRIES, Retries
+from kafkafmt.storage.upload import Upload
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
     from typing_extensions import Buffer
 
-    from kafkafmt.storage.base import FolderEntry, OpenFile
+    from kafkafmt.storage.base import FolderEntry
     from kafkafmt.types import TopicPartition
 
 # A listing of a folder counts as current until the next multiple of this time.
 LISTED_FOR_NS = 10_000_000_000
-# Object stores publish an object when its stream is closed. Elsewhere a complete file is renamed.
-_OBJECT_STORES = ("s3", "gcs", "abfs")
-_COPY_BYTES = 1024 * 1024
+# A file that is written in chunks is kept in memory up to this size, until it is uploaded.
+_SPOOLED_BYTES = 8 * MIB
 # The part of a memory plan for what is read ahead from a remote storage.
 READ_AHEAD = Part("read ahead", MIB, one_in=8, most_bytes=32 * MIB)
 
@@ -116,6 +125,7 @@ class RemoteStorage:
 
     settings: the settings of the file system, by their option names. They may contain secrets.
     read_ahead: the memory for what is read ahead from all files.
+    retries: how often and for how long failed requests are repeated.
     """
 
     filesystem: FileSystem | ReadableFileSystem
@@ -123,6 +133,7 @@ class RemoteStorage:
     base: str = ""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     read_ahead: ReadAhead = field(default_factory=ReadAhead, repr=False)
+    retries: Retries = NO_RETRIES
 
     @property
     def is_writable(self) -> bool:
@@ -156,15 +167,10 @@ class RemoteStorage:
         assert isinstance(entry, RemoteEntry)
         return RemotePath(self, f"{folder.path}/{entry.name}", entry.status, entry.siblings)
 
-    @contextmanager
-    def open(self, path: RemotePath) -> Iterator[OpenFile]:
+    def open(self, path: RemotePath) -> RemoteFile:
         if path.is_known_missing:
             path.raise_missing()
-        try:
-            with self.filesystem.open_input_file(path.path) as file:
-                yield file
-        except file_system_errors() as error:
-            raise file_system_error(error, "cannot be read", path.uri) from error
+        return RemoteFile(self.filesystem, path.path, uri=path.uri, retries=self.retries)
 
     def open_records(
         self,
@@ -184,30 +190,19 @@ class RemoteStorage:
             topic_partition=topic_partition,
             max_decompressed_bytes=max_decompressed_bytes,
             read_ahead=self.read_ahead,
+            retries=self.retries,
         )
 
     def stamp(self, path: RemotePath) -> tuple[int, ...]:
         return (self.changed_ns(path),)
 
     def write(self, path: RemotePath, chunks: Iterable[Buffer]) -> None:
-        """Write a whole file. `chunks` must not raise: an object store may publish what was written before."""
-        filesystem = self._writable(path)
-        within, is_store = path.path, filesystem.type_name in _OBJECT_STORES
-        written = within
-        if not is_store:
-            folder, _, name = within.rpartition("/")
-            written = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
-        try:
-            if not is_store:
-                filesystem.create_dir(posixpath.dirname(within))
-            # As it is: PyArrow would compress a file whose name ends in .zst or .gz.
-            with filesystem.open_output_stream(written, compression=None) as stream:
-                for chunk in chunks:
-                    stream.write(chunk)
-            if not is_store:
-                filesystem.move(written, within)
-        except file_system_errors() as error:
-            raise file_system_error(error, "cannot be written", path.uri) from error
+        """Write a whole file. It is uploaded after the last chunk, and kept on the local disk if it is large."""
+        self._writable(path)
+        with SpooledTemporaryFile(_SPOOLED_BYTES) as file:
+            for chunk in chunks:
+                file.write(chunk)
+            self._upload(path, file, file.tell())
 
     def write_new(self, path: RemotePath, chunks: Iterable[Buffer]) -> None:
         self._writable(path)
@@ -217,26 +212,28 @@ class RemoteStorage:
 
     def put(self, source: Path, path: RemotePath) -> None:
         with source.open("rb") as file:
-            self.write(path, iter(lambda: file.read(_COPY_BYTES), b""))
+            self._upload(path, file, os.fstat(file.fileno()).st_size)
         source.unlink()
 
+    def _upload(self, path: RemotePath, source: IO[bytes], size: int) -> None:
+        upload = Upload(self._writable(path), path.path, path.uri, self.retries)
+        # In a thread, so that an interrupt does not end the upload in the middle: its stream would publish its part.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(upload.run, source, size).result()
+
     def delete(self, path: RemotePath) -> None:
-        filesystem = self._writable(path)
+        self._delete(self._writable(path).delete_file, path)
+
+    def delete_folder(self, folder: RemotePath) -> None:
+        self._delete(self._writable(folder).delete_dir, folder)
+
+    def _delete(self, delete: Callable[[str], object], path: RemotePath) -> None:
         try:
-            filesystem.delete_file(path.path)
+            self.retries.run(partial(delete, path.path), "cannot be deleted", path.uri)
         except FileNotFoundError:
             return
         except file_system_errors() as error:
             raise file_system_error(error, "cannot be deleted", path.uri) from error
-
-    def delete_folder(self, folder: RemotePath) -> None:
-        filesystem = self._writable(folder)
-        try:
-            filesystem.delete_dir(folder.path)
-        except FileNotFoundError:
-            return
-        except file_system_errors() as error:
-            raise file_system_error(error, "cannot be deleted", folder.uri) from error
 
     def _writable(self, path: RemotePath) -> FileSystem:
         """Return the file system. Raises OSError (EROFS) if it is read-only."""
@@ -256,8 +253,9 @@ class RemoteStorage:
 
     def ask(self, path: str, what: Any) -> Any:
         """Return `get_file_info(what)` of the file system. Raises OSError, with the URI of `path` and in one line."""
+        request = partial(self.filesystem.get_file_info, what)
         try:
-            return self.filesystem.get_file_info(what)
+            return self.retries.run(request, "cannot be listed", self.uri_of(path))
         except file_system_errors() as error:
             raise file_system_error(error, "cannot be listed", self.uri_of(path)) from error
 
