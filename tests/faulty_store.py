@@ -31,8 +31,10 @@ from file_systems import BUCKET, LOOPBACK, s3_server
 # lost: the server carries out the request, but the connection is closed before its answer.
 # truncated: the connection is closed after `after_bytes` bytes of the body.
 # short: the body has only its first `after_bytes` bytes, and the header says so.
+# cut: the server stores only the first `after_bytes` bytes of the object, and reports success.
+# silent: nothing is answered, until the client closes the connection.
 # stall: after the header and `after_bytes` bytes of the body nothing comes, until the client closes the connection.
-How = Literal["500", "503", "403", "404", "reset", "lost", "truncated", "short", "stall"]
+How = Literal["500", "503", "403", "404", "reset", "lost", "truncated", "short", "cut", "silent", "stall"]
 _CODES = {"500": "InternalError", "503": "SlowDown", "403": "AccessDenied", "404": "NoSuchKey"}
 _CONTENTS = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "expect", "host")
@@ -122,6 +124,16 @@ class FaultyStore:
 
         return _CONTENTS.sub(keep, body)
 
+    def cut(self, path: str, authorization: str, size: int) -> None:
+        """Truncate the object of a percent-encoded path."""
+        headers = {"authorization": authorization}
+        server = http.client.HTTPConnection(self.direct_options["endpoint_override"], timeout=60)
+        server.request("GET", path, headers=headers | {"range": f"bytes=0-{size - 1}"})
+        data = server.getresponse().read()
+        server.request("PUT", path, data, headers)
+        assert server.getresponse().status == 200
+        server.close()
+
     def wait_until_stopped(self, seconds: float) -> bool:
         return self._stopped.wait(seconds)
 
@@ -139,6 +151,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments: object) -> None:
         pass
 
+    def handle_expect_100(self) -> bool:
+        continues = super().handle_expect_100()
+        self.wfile.flush()  # or the client waits for a second
+        return continues
+
     def answer(self) -> None:
         body = self._request_body()
         fault = self.store.fault_of(self.command, unquote(self.path))
@@ -146,6 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
         elif fault is not None and fault.how in _CODES:
             self._refuse(fault.how)
+        elif fault is not None and fault.how == "silent":
+            self._stall()
         else:
             self._forward(body, fault)
 
@@ -182,6 +201,9 @@ class _Handler(BaseHTTPRequestHandler):
             content = answer.read()
         finally:
             server.close()
+        if fault is not None and fault.how == "cut":
+            self.store.cut(self.path.partition("?")[0], self.headers["authorization"], fault.after_bytes)
+            fault = None
         if self.command == "GET" and b"<ListBucketResult" in content[:512]:
             content = self.store.shown(content)
         how, sent = (None, content) if fault is None else (fault.how, content[: fault.after_bytes])
