@@ -44,6 +44,7 @@ class ObjectCheck:
     path: of the object, or of the segment's objects without a suffix.
     stored_bytes: what was read, or listed by a quick check.
     findings: what is wrong, a line each. notes: gaps in the offsets before the segment, which are no fault.
+    is_decrypted: False if the segment is encrypted and there is no key ring: then only objects were compared.
     """
 
     path: str
@@ -56,6 +57,7 @@ class ObjectCheck:
     records: int = 0
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_decrypted: bool = True
 
     @property
     def is_ok(self) -> bool:
@@ -67,7 +69,8 @@ class Verification:
     """Verifies generations of the backup in `folder`.
 
     generation: as for `choose_generation`; None for the last one. is_all: all generations, each object once.
-    key_ring: unwraps the data keys of encrypted segments. is_quick: compare only the presence and sizes of objects.
+    key_ring: unwraps the data keys of encrypted segments; without it their objects are compared, and not decrypted.
+    is_quick: compare only the presence and sizes of objects.
     """
 
     folder: StoragePath
@@ -119,6 +122,7 @@ class Verification:
 
     def _check(self, segment: BackedUpSegment, backup_id: str) -> ObjectCheck:
         check = _check_of(segment)
+        check.is_decrypted = segment.key is None or self.key_ring is not None
         with tempfile.TemporaryDirectory(prefix="kafkafmt-verify-") as temporary:
             place = Path(temporary) / f"{check.topic}-{check.partition}"
             place.mkdir()
@@ -128,11 +132,12 @@ class Verification:
                 reader = _ObjectReader(object_path(self.folder, segment, suffix), segment, suffix, file)
                 try:
                     check.stored_bytes += reader.fetch(place / "stored")
-                    reader.restore(place / "stored", log.with_suffix(suffix), backup_id, self.key_ring)
+                    if check.is_decrypted:
+                        reader.restore(place / "stored", log.with_suffix(suffix), backup_id, self.key_ring)
                 except (OSError, UserError) as error:
                     check.findings.append(f"{suffix}: {_in_words(error)}")
                     is_whole = False
-            if is_whole:
+            if is_whole and check.is_decrypted:
                 _check_log(check, segment, log)
         return check
 

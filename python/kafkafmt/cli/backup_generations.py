@@ -106,7 +106,7 @@ def list_backup(folder: StoragePath, as_json: bool) -> int:
     "--key-ring",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The keys of encrypted segments.",
+    help="The keys of encrypted segments. Without them objects are compared, but not decrypted.",
 )
 @json_option("Print JSON lines: one object for each manifest and segment.")
 def verify_backup(
@@ -135,16 +135,20 @@ def verify_backup(
         from kafkafmt.backup import Verification
 
         ring = None if key_ring is None else KeyRing.read(key_ring)
-        count = faults = batches = records = stored = 0
+        count = faults = batches = records = stored = encrypted = 0
         for check in Verification(folder, generation, is_all, ring, is_quick).run():
             count, faults = count + 1, faults + (not check.is_ok)
             batches, records = batches + check.batches, records + check.records
-            stored += check.stored_bytes
+            stored, encrypted = stored + check.stored_bytes, encrypted + (not check.is_decrypted)
             if as_json:
                 print_json({**asdict(check), "is_ok": check.is_ok})
             for kind, lines in (("finding", check.findings), ("note", check.notes)):
                 for line in lines:
                     notify(f"{kind}: {check.path}: {line}")
+    if encrypted:
+        notify(
+            f"note: {in_words(encrypted, 'segment')} compared, but not decrypted, as there is no --key-ring"
+        )
     words = [in_words(count, "object"), size_in_words(stored)]
     if not is_quick:
         words += [in_words(batches, "batch"), in_words(records, "record")]
