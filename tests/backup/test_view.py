@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,15 @@ def test_command_when_given_the_folder_of_a_backup_then_it_says_how_to_read_it(
     found = run(command[0], backup.target, *command[1:])
     assert found.exit_code != 0
     assert f"this is a backup: read it as backup+{backup.target.as_uri()}" in found.stderr
+
+
+def test_groups_when_given_a_backup_then_has_the_committed_offsets_of_the_generation(tmp_path: Path) -> None:
+    backup = StoredBackup(tmp_path / "backup", tmp_path)
+    backup.grow()
+    uri = f"backup+{backup.target.as_uri()}"  # type: ignore[union-attr]
+    (row,) = map(json.loads, run("groups", uri, "--json").stdout.splitlines())
+    assert [row[name] for name in ("group_id", "topic", "partition", "committed_offset", "lag")] == [
+        "readers", TOPIC, 0, 17, SEGMENT_RECORDS - 17
+    ]  # fmt: skip
+    refused = run("groups", uri, "--at", "2026-01-31T12:00:00Z")
+    assert (refused.exit_code, "generation" in refused.stderr) == (2, True)

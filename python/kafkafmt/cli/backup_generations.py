@@ -135,9 +135,10 @@ def verify_backup(
         from kafkafmt.backup import Verification
 
         ring = None if key_ring is None else KeyRing.read(key_ring)
-        count = faults = batches = records = stored = encrypted = 0
+        segments = faults = batches = records = stored = encrypted = 0
         for check in Verification(folder, generation, is_all, ring, is_quick).run():
-            count, faults = count + 1, faults + (not check.is_ok)
+            segments += check.topic is not None
+            faults += not check.is_ok
             batches, records = batches + check.batches, records + check.records
             stored, encrypted = stored + check.stored_bytes, encrypted + (not check.is_decrypted)
             if as_json:
@@ -149,10 +150,10 @@ def verify_backup(
         notify(
             f"note: {in_words(encrypted, 'segment')} compared, but not decrypted, as there is no --key-ring"
         )
-    words = [in_words(count, "object"), size_in_words(stored)]
+    words = [in_words(segments, "segment"), size_in_words(stored)]
     if not is_quick:
         words += [in_words(batches, "batch"), in_words(records, "record")]
-    total = f"{', '.join(words)}: {in_words(faults, 'object')} with findings"
+    total = f"{', '.join(words)}: {f'{faults:,} with findings' if faults else 'all whole'}"
     (notify if as_json else click.echo)(total)
     return 1 if faults else 0
 

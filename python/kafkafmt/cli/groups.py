@@ -72,11 +72,14 @@ def groups(
     With --at, records up to this time count, and the lag is left out. Compaction has removed older records of each
     key. So an earlier state lacks what was written again since.
 
+    The groups of a backup, backup+URI, are those of its generation: committed offsets only, without members.
+
     States are those that a broker would have after it has loaded the topic. A table leaves out long fields: --json and
     --parquet have all.
 
     Exit status: 0; 1 if damage was found, which is skipped; 2 for wrong arguments.
     """
+    from kafkafmt.log.internal_topics.backed_up import backed_up_offsets
     from kafkafmt.log.internal_topics.offsets import MEMBER_FIELDS, OFFSET_FIELDS, consumer_offsets
     from kafkafmt.log.internal_topics.sources import LogSources
 
@@ -84,7 +87,13 @@ def groups(
         raise click.UsageError("--topics is for offsets: --members shows members")
     output, damage = RowOutput.of(as_json, parquet, force), DamageReport()
     sources = LogSources(directories, on_damage=damage.add)
-    found = consumer_offsets(sources, timestamp=at, on_damage=damage.add)
+    found = backed_up_offsets(sources.paths)
+    if found is None:
+        found = consumer_offsets(sources, timestamp=at, on_damage=damage.add)
+    elif at is not None:
+        raise click.UsageError(
+            "--at: a backup has the groups of a generation: choose one by ?generation=TIME"
+        )
     for note in found.notes:
         notify(note)
     notify_unknown(found.unknown)
