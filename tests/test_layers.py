@@ -67,7 +67,7 @@ APPLICATIONS = {
     },
     "kafkafmt.gateway": set(),
     "kafkafmt.mirror": set(),
-    "kafkafmt.restore": {"kafkafmt.backup", "kafkafmt.mirror"},
+    "kafkafmt.restore": {"kafkafmt.mirror"},
     "kafkafmt.serve": set(),
     "kafkafmt.spark": set(),
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backup.backing_up import back_up
 from client.cluster import Cluster
 from kafkafmt import RecordBatch
 from mirror.running import KAFKAFMT
@@ -52,7 +53,8 @@ def test_restore_when_killed_at_any_step_then_each_record_is_there_once_and_grou
     send(old, topic, range(10), partition=1)
     commit(old, group, topic, {0: RECORDS // 2 + 1, 1: 10})
     expected = [values(old, topic, partition) for partition in (0, 1)]
-    source, count, round_, halves = old.broker.log_dir, 0, 0, 0
+    source, count, round_, halves = tmp_path / "backup", 0, 0, 0
+    assert back_up(old, source, topic, "--segment-bytes", "100k").status == 0
     while count < kills:
         name, round_ = f"r{round_}-{topic}", round_ + 1
         while count < kills and killed(

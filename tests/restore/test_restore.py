@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from backup.backing_up import back_up
 from client.cluster import Cluster
 from restore.restoring import (
     commit,
@@ -25,7 +28,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     ("source", "target"), [("3.9", "4.x"), ("4.x", "other 4.x")], ids=["from-3.9", "from-4.x"]
 )
 def test_restore_when_into_another_cluster_then_records_configs_and_groups_are_there(
-    clusters: dict[str, Cluster], topic: str, source: str, target: str
+    clusters: dict[str, Cluster], topic: str, tmp_path: Path, source: str, target: str
 ) -> None:
     old, new = clusters[source], clusters[target]
     configs = {"cleanup.policy": "compact", "segment.bytes": 1048576, "min.insync.replicas": 1}
@@ -38,7 +41,9 @@ def test_restore_when_into_another_cluster_then_records_configs_and_groups_are_t
     send(old, topic, range(7), partition=1)
     commit(old, f"{topic}-group", topic, {0: 333, 1: 8, 2: 0})
     old_records = old.consume(topic)
-    outcome = restore(old.broker.log_dir, new, "--topics", topic)
+    backup = tmp_path / "backup"
+    assert back_up(old, backup, topic, "--compress", "--segment-bytes", "8k").status == 0
+    outcome = restore(backup, new)
     assert outcome.status == 0, outcome.errors
     assert outcome.summary["possibly_doubled"] == 0
     assert contents(new.consume(topic, 0, isolation="read_committed")) == contents(old_records)

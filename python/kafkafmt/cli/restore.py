@@ -61,7 +61,11 @@ _MOST_REPLICAS = 2**15 - 1
     metavar="TIME",
     help="End each partition before its first record at or after this time.  [default: the end of the backup]",
 )
-@click.option("--generation", metavar="NAME", help="The generation of the backup.  [default: the last one]")
+@click.option(
+    "--generation",
+    metavar="NAME|NUMBER|TIME",
+    help="The generation of the backup, or the last one at a time.  [default: the last one]",
+)
 @click.option(
     "--key-ring",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from kafkafmt.backup.repository import Repository
 from kafkafmt.log.internal_topics.offsets import CONSUMER_OFFSETS, consumer_offsets
 from kafkafmt.log.internal_topics.sources import LogSources
 from kafkafmt.restore.errors import RestoreError
 from kafkafmt.storage import StoragePath, is_uri, storage_path
+from kafkafmt.storage.backups.generations import choose_generation, is_backup, read_generation, read_identity
 from kafkafmt.storage.backups.manifest import BACKUP_FILE, GroupOffset
 from kafkafmt.storage.locations import VIEW_OPTIONS, with_view_option
 
@@ -51,7 +51,7 @@ def find_source(options: RestoreOptions) -> RestoredFrom:
         settings["key_ring"] = str(options.key_ring)
     base = _located(text if is_uri(text) else str(Path(text).absolute()))
     end = "" if options.to_time_ms is None else f" to {options.to_time_ms}"
-    if has_view or (base / BACKUP_FILE).is_file():
+    if has_view or is_backup(base):
         return _of_backup(text, base, settings, end)
     if options.generation is not None:
         raise RestoreError(
@@ -64,23 +64,14 @@ def find_source(options: RestoreOptions) -> RestoredFrom:
 
 
 def _of_backup(text: str, base: StoragePath, settings: Mapping[str, str], end: str) -> RestoredFrom:
-    if not (base / BACKUP_FILE).is_file():
-        raise RestoreError(f"{base}: expected a backup, with a file {BACKUP_FILE}")
-    repository = Repository(base)
-    repository.create()  # reads its identity, as it is there
-    generations = repository.generations()
-    wanted = settings.get("generation")
-    if not generations or wanted not in (None, *generations):
-        found = f"the last is {generations[-1]}" if generations else "the backup has none"
-        raise RestoreError(f"{base}: expected generation {wanted or 'at least one'}, {found}")
-    generation = wanted or generations[-1]
-    manifest = repository.read(generation)
-    uri = text if is_uri(text) else f"file://{base.absolute()}"
-    view = f"{_BACKUP}{uri}"
+    identity = read_identity(base)
+    generation = choose_generation(base, settings.get("generation"))
+    groups = read_generation(base, generation).groups
+    view = f"{_BACKUP}{text if is_uri(text) else f'file://{base.absolute()}'}"
     for name, value in {**settings, "generation": generation}.items():
         view = with_view_option(view, name, value)
-    name = f"restore of backup {repository.id} generation {generation}{end}"
-    return RestoredFrom(_located(view), name, generation, manifest.groups)
+    name = f"restore of backup {identity.id} generation {generation}{end}"
+    return RestoredFrom(_located(view), name, generation, groups)
 
 
 def _without_view(text: str) -> tuple[str, dict[str, str]]:

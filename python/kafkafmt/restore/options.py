@@ -30,7 +30,7 @@ class RestoreOptions:
     to_time: end each partition before its first record at or after this time.
     topics: names and regular expressions, with commas between them; None for all topics but Kafka's own.
     renames: `OLD=NEW` for topics that get other names. OLD may be a regular expression, of which NEW has groups.
-    generation: of the backup, by default the last one.
+    generation: of the backup, by name, number or time; by default the last one.
     key_ring: the file with the keys of an encrypted backup.
     groups: the consumer groups whose offsets are restored; None for none.
     replication_factor: of new topics; -1 for the default of the cluster.
