@@ -200,3 +200,16 @@ def test_file_that_is_none_is_one_line(tmp_path: Path) -> None:
     path.write_text("not a database at all, " * 100)
     with pytest.raises(MirrorError, match=f"^{path}: "):
         FileOffsetMapStore(path, "here")
+
+
+def test_look_up_when_ranges_were_dropped_then_exact_offsets_stay_exact() -> None:
+    exact = [3, 40, 41, 1000, 1001, 7777]
+    known, thinned = PartitionMap(max_ranges=10**6), PartitionMap(max_ranges=16, exact=exact)
+    for number in range(3000):
+        added = np.array([3 * number]), np.array([4 * number]), np.array([2])
+        for one in (known, thinned):
+            one.add(*added)
+    assert len(thinned) < 32
+    for offset in exact:
+        assert thinned.look_up(offset) == known.look_up(offset)
+    assert any(thinned.look_up(offset) != known.look_up(offset) for offset in range(9000))

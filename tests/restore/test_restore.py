@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
 from backup.backing_up import back_up
+from backup.stored import write_key_ring
 from client.cluster import Cluster
+from mirror.running import KAFKAFMT
 from restore.restoring import (
     commit,
     contents,
@@ -162,3 +167,100 @@ def test_restore_when_dry_then_says_what_would_be_done_and_changes_nothing(
     too_many = restore(old.broker.log_dir, new, "--topics", topic, "--replication-factor", 3, "--dry-run")
     assert too_many.status == 2
     assert "eplication factor" in too_many.errors
+
+
+def test_restore_when_the_backup_grows_then_each_generation_can_be_restored(
+    old: Cluster, new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    backup, keys = tmp_path / "backup", write_key_ring(tmp_path)
+    sealed = ("--key-ring", keys, "--key-id", "main", "--compress")
+    old.create_topic(topic)
+    send(old, topic, range(100))
+    assert back_up(old, backup, topic, *sealed).status == 0
+    send(old, topic, range(100, 130))
+    commit(old, f"{topic}-group", topic, {0: 120})
+    assert back_up(old, backup, topic, *sealed).status == 0
+    sent = values(old, topic)
+    ring = ("--key-ring", keys)
+    assert restore(f"backup+file://{backup}", new, *ring, "--rename", f"{topic}={topic}-2").status == 0
+    assert restore(backup, new, *ring, "--generation", 1, "--rename", f"{topic}={topic}-1").status == 0
+    assert (values(new, f"{topic}-1"), values(new, f"{topic}-2")) == (sent[:100], sent)
+    assert first_record_of(new, f"{topic}-group", f"{topic}-2") == sent[120]
+    missing = restore(backup, new, "--rename", f"{topic}={topic}-3")
+    assert missing.status == 2
+    assert "key" in missing.errors
+
+
+def test_restore_when_batches_are_sent_as_they_are_then_only_fields_of_the_producer_differ(
+    old: Cluster, new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    old.create_topic(topic)
+    for codec in CODECS:
+        send(old, topic, range(40), codec=codec)
+    assert back_up(old, tmp_path / "backup", topic).status == 0
+    assert restore(tmp_path / "backup", new).status == 0
+    before, after = old.batches(topic), new.batches(topic)
+    assert len(before) > len(CODECS)
+    assert [one.codec for one in after] == [one.codec for one in before]
+    for one, other in zip(before, after, strict=True):
+        assert bytes(one.buffer)[RECORD_BATCH_OVERHEAD:] == bytes(other.buffer)[RECORD_BATCH_OVERHEAD:]
+        same = ("base_timestamp", "max_timestamp", "timestamp_type", "count", "size_in_bytes", "base_offset")
+        assert [getattr(one, name) for name in same] == [getattr(other, name) for name in same]
+
+
+def test_restore_when_the_log_has_many_gaps_then_groups_continue_at_exactly_their_record(
+    old: Cluster, new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    old.create_topic(topic)
+    send_transactions(old, topic, "cacacacca")
+    offsets = range(0, 40, 3)
+    for offset in offsets:
+        commit(old, f"{topic}-{offset}", topic, {0: offset})
+    assert back_up(old, tmp_path / "backup", topic).status == 0
+    assert restore(tmp_path / "backup", new, "--commit-interval", 0.1).status == 0
+    for offset in offsets:
+        group = f"{topic}-{offset}"
+        assert first_record_of(new, group, topic) == first_record_of(old, group, topic), offset
+
+
+def test_serve_when_given_a_backup_then_consumers_read_it_in_place(
+    old: Cluster, topic: str, tmp_path: Path
+) -> None:
+    backup = tmp_path / "backup"
+    old.create_topic(topic, 2)
+    send(old, topic, range(50), codec="zstd")
+    send_transactions(old, topic, "ca", partition=1)
+    assert back_up(old, backup, topic, "--segment-bytes", "2k").status == 0
+    command = [KAFKAFMT, "serve", f"backup+file://{backup}", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if "listening on" in line)
+            server = line.split("listening on ")[1].split()[0]
+            for partition in (0, 1):
+                assert served(server, topic, partition) == values(old, topic, partition)
+        finally:
+            process.terminate()
+
+
+def served(server: str, topic: str, partition: int) -> list[bytes | None]:
+    """The values of the committed records that an endpoint has."""
+    settings = {
+        "bootstrap.servers": server,
+        "group.id": "unused",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found: list[bytes | None] = []
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                return found
+            found.append(message.value())
+    finally:
+        consumer.close()

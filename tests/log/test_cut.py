@@ -1,0 +1,71 @@
+"""A log that a reader ends at an offset, or before a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkafmt as kf
+from kafkafmt.log import LogAppender
+from kafkafmt.log.cut import LogCut, cut_at, cut_before_time
+from kafkafmt.log.partition_log import PartitionLog
+from log.samples import DAY, batch, marker, transactional
+from log.test_reader import offsets, reader_of
+
+
+def write(folder: Path, batches: list[bytes]) -> None:
+    with LogAppender(folder) as log:
+        for one in batches:
+            log.append(one)
+
+
+@pytest.mark.parametrize(
+    ("codec", "magic"),
+    [(codec, magic) for codec in kf.Codec for magic in (1, 2) if magic == 2 or codec != kf.Codec.ZSTD],
+)
+@pytest.mark.parametrize("end", [0, 3, 9, 10, 11, 29, 30])
+def test_read_when_cut_at_an_offset_then_the_records_before_it(
+    tmp_path: Path, codec: kf.Codec, magic: int, end: int
+) -> None:
+    write(tmp_path / "t-0", [batch(first, 10, codec=codec, magic=magic) for first in (0, 10, 20)])
+    reader = reader_of(tmp_path / "t-0", is_committed=True)
+    reader.end_at(cut_at(PartitionLog(tmp_path / "t-0"), end))
+    assert reader.end_offset == end
+    assert offsets(reader) == list(range(end))
+    assert reader.offset == end
+
+
+def test_cut_before_time_when_a_record_is_as_late_then_ends_before_it_and_else_there_is_no_cut(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "t-0", [batch(first, 10) for first in (0, 10, 20)])
+    log = PartitionLog(tmp_path / "t-0")
+    assert cut_before_time(log, DAY + 17) == LogCut(17, {})
+    assert cut_before_time(log, DAY - 1) == LogCut(0, {})
+    assert cut_before_time(log, DAY + 30) is None
+
+
+def test_read_when_a_transaction_is_open_at_the_cut_then_its_records_are_left_out_and_later_ones_are_not(
+    tmp_path: Path,
+) -> None:
+    parts = [
+        transactional(0, 1, 2),  # committed before the cut
+        marker(2, 1, commit=True),
+        transactional(3, 2, 2),  # committed after it
+        transactional(5, 3, 2),  # aborted before it
+        marker(7, 3, commit=False),
+        batch(8, 2),
+        transactional(10, 1, 2),  # committed after it
+        batch(12, 3),
+        marker(15, 2, commit=True),
+        marker(16, 1, commit=True),
+    ]
+    write(tmp_path / "t-0", parts)
+    reader = reader_of(tmp_path / "t-0", is_committed=True)
+    cut = cut_at(PartitionLog(tmp_path / "t-0"), 14)
+    assert cut.open_transactions == {2: 3, 1: 10}
+    reader.end_at(cut)
+    assert offsets(reader) == [0, 1, 8, 9, 12, 13]
+    whole = reader_of(tmp_path / "t-0", is_committed=True)
+    assert offsets(whole) == [0, 1, 3, 4, 8, 9, 10, 11, 12, 13, 14]
