@@ -24,6 +24,7 @@ from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror, offsets
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
+from kafkafmt.cli.restore import restore
 from kafkafmt.cli.serve import serve
 from kafkafmt.cli.table import table
 from kafkafmt.client.options import (
@@ -63,6 +64,7 @@ def option_table(options: Iterable[Option]) -> Iterator[str]:
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "kafkafmt backup": partial(command_table, backup),
+    "kafkafmt restore": partial(command_table, restore),
     "kafkafmt gateway": partial(command_table, gateway),
     "kafkafmt memory": partial(command_table, memory),
     "kafkafmt mirror": partial(command_table, mirror),
