@@ -19,7 +19,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -163,7 +163,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the manifest as JSON, compressed by zstd. Raises BackupError if `decode` would refuse it."""
-        text = json.dumps(asdict(self), default=_encoded, separators=(",", ":")).encode("ascii")
+        text = json.dumps(vars(self), default=_encoded, separators=(",", ":")).encode("ascii")
         _manifest(Fields.parse(text, self.name))
         return codecs.compress(Codec.ZSTD, text)
 
@@ -186,6 +186,11 @@ def is_generation_name(name: str) -> bool:
 
 
 def _encoded(value: object) -> Any:
+    """Return a value for JSON. Nothing is copied: a manifest may have many thousands of segments."""
+    if is_dataclass(value):
+        return vars(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     raise TypeError(f"expected a value of a manifest, found {type(value).__name__}")
