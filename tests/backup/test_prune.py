@@ -83,15 +83,20 @@ def test_prune_when_objects_are_of_no_generation_then_only_those_after_the_grace
     backup = aged(tmp_path, [1])
     uploading, left = backup.store_segment(), backup.store_segment()
     long_ago = time.time() - 2 * DAY
-    partial = backup.target / f"{left.object}.log.0123abcd.tmp"
-    partial.write_bytes(b"half")
+    folder, _, name = left.object.rpartition("/")
+    partial = [
+        backup.target / folder / f".{name}.log.0123abcd.tmp",
+        backup.target / "generations" / f".{backup.manifests[0].name}.json.zst.0123abcd.tmp",
+    ]
+    for path in partial:
+        path.write_bytes(b"half")
     others = [backup.target / "segments" / "notes.txt", backup.target / "notes.txt"]
     for path in others:
         path.write_bytes(b"not ours")
-    for path in [partial, *others, *(backup.target / f"{left.object}{suffix}" for suffix in left.files)]:
+    for path in [*partial, *others, *(backup.target / f"{left.object}{suffix}" for suffix in left.files)]:
         os.utime(path, (long_ago, long_ago))
     report = prune(backup.target, Retention(seconds=30 * DAY))
-    assert len(report.objects) == FILES + 1
+    assert len(report.objects) == FILES + len(partial)
     assert all(path.exists() for path in others)
     assert all((backup.target / f"{uploading.object}{suffix}").exists() for suffix in uploading.files)
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from kafkafmt.backup.listing import segments_of
-from kafkafmt.storage import StoragePath, storage_of
+from kafkafmt.storage import FileStatus, StoragePath, is_temporary_name, storage_of
 from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.generations import (
     generation_names,
@@ -20,7 +20,7 @@ from kafkafmt.storage.backups.generations import (
     read_generation,
     read_identity,
 )
-from kafkafmt.storage.backups.manifest import SEGMENTS_FOLDER
+from kafkafmt.storage.backups.manifest import GENERATIONS_FOLDER, SEGMENTS_FOLDER
 
 DEFAULT_GRACE_SECONDS = 24 * 60 * 60
 # A file of a segment, or a temporary file of one that a killed run has left: its place and name without suffixes.
@@ -84,20 +84,37 @@ def prune(
     found = dict(storage_of(place).walk(place))
     kept, referenced = _referenced(folder, set(report.generations))
     report.kept = kept
+    unnamed = _left_in_generations(folder)
     for name, status in sorted(found.items()):
         match = _FILE.fullmatch(name)
-        if match is None or f"{match['folder']}/{match['stem']}" in referenced:
-            continue
+        if match is not None and f"{match['folder']}/{match['stem']}" not in referenced:
+            unnamed.append((f"{SEGMENTS_FOLDER}/{name}", status))
+    for name, status in unnamed:
         if status.st_mtime_ns / 1e9 > now - grace_seconds:
             continue
-        report.objects.append(f"{SEGMENTS_FOLDER}/{name}")
+        report.objects.append(name)
         report.stored_bytes += status.st_size
         if not dry_run:
-            path = place
-            for part in name.split("/"):
-                path = path / part
-            storage_of(path).delete(path)
+            _delete(folder, name)
     return report
+
+
+def _left_in_generations(folder: StoragePath) -> list[tuple[str, FileStatus]]:
+    """Return the temporary files of manifests: a writer may be at work on them, or have been killed."""
+    place = folder / GENERATIONS_FOLDER
+    found = storage_of(place).walk(place)
+    return [
+        (f"{GENERATIONS_FOLDER}/{name}", status)
+        for name, status in found
+        if is_temporary_name(name.rpartition("/")[2])
+    ]
+
+
+def _delete(folder: StoragePath, name: str) -> None:
+    path = folder
+    for part in name.split("/"):
+        path = path / part
+    storage_of(path).delete(path)
 
 
 def _expired(folder: StoragePath, names: list[str], retention: Retention, now: float) -> list[str]:
