@@ -20,7 +20,7 @@ from kafkafmt.storage.backups.generations import (
     read_generation,
     read_identity,
 )
-from kafkafmt.storage.backups.manifest import GENERATIONS_FOLDER, SEGMENTS_FOLDER
+from kafkafmt.storage.backups.manifest import GENERATIONS_FOLDER, SEGMENTS_FOLDER, Manifest
 
 DEFAULT_GRACE_SECONDS = 24 * 60 * 60
 # A file of a segment, or a temporary file of one that a killed run has left: its place and name without suffixes.
@@ -73,17 +73,19 @@ def prune(
     names = generation_names(folder)
     if not names:
         raise BackupError(f"{folder}: expected a generation of a backup, found none")
-    report = PruneReport(_expired(folder, names, retention, now))
-    _referenced(folder, set(report.generations))  # fails now if a manifest cannot be read
+    expired, referenced = _read_kept(folder, names, retention, now)
+    report = PruneReport(expired)
     if not dry_run:
-        for name in report.generations:
+        for name in expired:
             path = generation_path(folder, name)
             storage_of(path).delete(path)
     place = folder / SEGMENTS_FOLDER
     # Segments are listed before generations: so each listed segment that a generation names is found to be named.
     found = dict(storage_of(place).walk(place))
-    kept, referenced = _referenced(folder, set(report.generations))
-    report.kept = kept
+    report.kept = [name for name in generation_names(folder) if name not in expired]
+    for name in report.kept:
+        if name not in names:  # written meanwhile
+            referenced |= _objects(read_generation(folder, name))
     unnamed = _left_in_generations(folder)
     for name, status in sorted(found.items()):
         match = _FILE.fullmatch(name)
@@ -117,22 +119,25 @@ def _delete(folder: StoragePath, name: str) -> None:
     storage_of(path).delete(path)
 
 
-def _expired(folder: StoragePath, names: list[str], retention: Retention, now: float) -> list[str]:
-    """Return the names of the generations that are not kept, the oldest first."""
-    if retention.count is not None:
-        return names[: -retention.count]
-    assert retention.seconds is not None
-    oldest_ms = (now - retention.seconds) * 1000
-    return [name for name in names[:-1] if read_generation(folder, name).created_ms < oldest_ms]
+def _read_kept(
+    folder: StoragePath, names: list[str], retention: Retention, now: float
+) -> tuple[list[str], set[str]]:
+    """Return the generations that are not kept, and the objects that the others name.
+
+    The last generation is read first. Those before one that is too old are too old, and are not read.
+    """
+    objects: set[str] = set()
+    for kept, name in enumerate(reversed(names)):
+        expired = names[: len(names) - kept]
+        if kept == retention.count:
+            return expired, objects
+        manifest = read_generation(folder, name)
+        if kept and retention.seconds is not None and manifest.created_ms < (now - retention.seconds) * 1000:
+            return expired, objects
+        objects |= _objects(manifest)
+    return [], objects
 
 
-def _referenced(folder: StoragePath, expired: set[str]) -> tuple[list[str], set[str]]:
-    """Return the generations that are kept, and the objects that they name, relative to the folder of segments."""
-    names = [name for name in generation_names(folder) if name not in expired]
-    prefix = f"{SEGMENTS_FOLDER}/"
-    objects = {
-        segment.object.removeprefix(prefix)
-        for name in names
-        for segment in segments_of(read_generation(folder, name))
-    }
-    return names, objects
+def _objects(manifest: Manifest) -> set[str]:
+    """Return the objects that a manifest names, relative to the folder of segments."""
+    return {one.object.removeprefix(f"{SEGMENTS_FOLDER}/") for one in segments_of(manifest)}
