@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from file_systems import BUCKET
 from kafkafmt.storage import (
+    LOCAL,
     RemotePath,
     RemoteStorage,
     StoragePath,
@@ -197,6 +200,27 @@ class TestStorage:
         assert error.value.filename == str(path)
         assert read_file(path) == b"first"
         assert [name for name, _ in storage_of(folder).walk(folder)] == ["once"]
+
+
+def test_write_new_when_many_writers_are_at_once_then_one_of_them_has_written(tmp_path: Path) -> None:
+    path, writers = tmp_path / "once", 8
+    barrier = threading.Barrier(writers)
+
+    def chunks(number: int) -> Iterator[bytes]:
+        barrier.wait(30)  # all have seen that there is no file
+        yield b"%d" % number
+
+    def write(number: int) -> int | None:
+        try:
+            LOCAL.write_new(path, chunks(number))
+        except FileExistsError:
+            return None
+        return number
+
+    with ThreadPoolExecutor(writers) as threads:
+        written = [number for number in threads.map(write, range(writers)) if number is not None]
+    assert [b"%d" % number for number in written] == [path.read_bytes()]
+    assert names(tmp_path) == ["once"]
 
 
 @pytest.mark.parametrize(

@@ -277,6 +277,16 @@ def test_upload_when_a_part_fails_always_then_the_object_stays_as_it_was(
     assert (tmp_path / "source").exists()
 
 
+def test_new_file_when_the_answer_to_its_upload_is_lost_then_is_no_other_writers(
+    store: FaultyStore, folder: RemotePath
+) -> None:
+    path = folder / "object"
+    fault = store.fail("PUT", "object", how="lost")
+    path.storage.write_new(path, [DATA])
+    assert fault.hits == 1
+    assert read_file(path) == DATA
+
+
 def test_upload_when_the_store_keeps_less_then_is_repeated_and_at_last_deleted(
     store: FaultyStore, folder: RemotePath
 ) -> None:
