@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyarrow.fs import FileSystem
 
 from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
@@ -18,7 +16,6 @@ from client.cluster import Cluster
 from data.real_logs import LOGS, NAMES
 from file_systems import BUCKET
 from kafkafmt.log import LogDirectory
-from mirror.running import KAFKAFMT
 from restore.restoring import (
     commit,
     contents,
@@ -231,49 +228,6 @@ def test_restore_when_the_log_has_many_gaps_then_groups_continue_at_exactly_thei
     for offset in offsets:
         group = f"{topic}-{offset}"
         assert first_record_of(new, group, topic) == first_record_of(old, group, topic), offset
-
-
-def test_serve_when_given_a_backup_then_consumers_read_it_in_place(
-    old: Cluster, topic: str, tmp_path: Path
-) -> None:
-    backup = tmp_path / "backup"
-    old.create_topic(topic, 2)
-    send(old, topic, range(50), codec="zstd")
-    send_transactions(old, topic, "ca", partition=1)
-    assert back_up(old, backup, topic, "--segment-bytes", "2k").status == 0
-    command = [KAFKAFMT, "serve", f"backup+file://{backup}", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            assert process.stdout is not None
-            line = next(line for line in process.stdout if "listening on" in line)
-            server = line.split("listening on ")[1].split()[0]
-            for partition in (0, 1):
-                assert served(server, topic, partition) == values(old, topic, partition)
-        finally:
-            process.terminate()
-
-
-def served(server: str, topic: str, partition: int) -> list[bytes | None]:
-    """The values of the committed records that an endpoint has."""
-    settings = {
-        "bootstrap.servers": server,
-        "group.id": "unused",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(settings)
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        found: list[bytes | None] = []
-        while True:
-            message = consumer.poll(30)
-            assert message is not None
-            if message.error() is not None:
-                assert message.error().name() == "_PARTITION_EOF", message.error()
-                return found
-            found.append(message.value())
-    finally:
-        consumer.close()
 
 
 @pytest.mark.full

@@ -162,7 +162,7 @@ def restore(
 
     \b
     kafkafmt restore s3://bucket/backups/east kafka://new:9092
-    kafkafmt restore /backups/east kafka://new:9092 --topics 'orders,clicks-.*' --to-time 2026-01-31T12:00:00Z
+    kafkafmt restore /backups/east kafka://new:9092 --to-time 2026-01-31T12:00:00Z
     kafkafmt restore /backups/east kafka://new:9092 --rename '(.*)=old.\\1' --dry-run
 
     Topics are created with the partitions and the configuration of the backup. Batches are sent as they are, with
