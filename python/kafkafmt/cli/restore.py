@@ -163,7 +163,7 @@ def restore(
     \b
     kafkafmt restore s3://bucket/backups/east kafka://new:9092
     kafkafmt restore /backups/east kafka://new:9092 --to-time 2026-01-31T12:00:00Z
-    kafkafmt restore /backups/east kafka://new:9092 --rename '(.*)=old.\\1' --dry-run
+    kafkafmt restore /backups/east kafka://new:9092 --rename '(.*)=old.\\1'
 
     Topics are created with the partitions and the configuration of the backup. Batches are sent as they are, with
     timestamps, keys and headers. Records get new offsets without gaps between those of a transaction, and the committed
