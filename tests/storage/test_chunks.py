@@ -96,12 +96,13 @@ def test_object_when_missing_then_the_error_is_no_file_not_found(tmp_path: Path)
 def test_files_of_a_view_when_many_are_read_then_few_stay_open(tmp_path: Path) -> None:
     cache = ChunkCache()
     files = []
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for number in range(100):
         (tmp_path / str(number)).write_bytes(b"0123456789")
         files.append(ChunkedFile(tmp_path / str(number), ChunkIndex(10, 10, (10,)), cache=cache))
     for _ in range(2):
         assert {bytes(file.read_at(3, 4)) for file in files} == {b"3456"}
-    assert len(list(Path("/proc/self/fd").iterdir())) < 100
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 50
 
 
 def test_encrypted_chunk_when_moved_to_another_place_then_is_refused_by_its_aad(tmp_path: Path) -> None:

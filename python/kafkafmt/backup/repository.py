@@ -48,8 +48,13 @@ class Repository:
     def write(self, manifest: Manifest) -> None:
         """Write a generation. Raises BackupError if another run has written one after its parent."""
         self._ensure_last(manifest.parent, [])
-        write_file(generation_path(self.path, manifest.name), manifest.encode())
-        self._ensure_last(manifest.parent, [manifest.name])
+        path = generation_path(self.path, manifest.name)
+        write_file(path, manifest.encode())
+        try:
+            self._ensure_last(manifest.parent, [manifest.name])
+        except BackupError:
+            storage_of(path).delete(path)  # or it could become the last generation
+            raise
 
     def _ensure_last(self, parent: str | None, own: list[str]) -> None:
         later = [one for one in self.generations() if one > (parent or "") and one not in own]

@@ -53,7 +53,6 @@ class _Partition:
     next_offset: int = 0
     segments: list[BackedUpSegment] = field(default_factory=list)
     open: tuple[OpenProducer, ...] = ()
-    has_begun: bool = False  # or else only the parent generation has it
 
 
 @dataclass
@@ -102,6 +101,7 @@ class BackupStore(SegmentStore):
         self._parent = repository.read(names[-1]) if names else None
         if self._parent is not None:
             self._read_parent(self._parent)
+        self._missing_once = self._missing({*source.cluster.topic_names()})
 
     @property
     def parent(self) -> Manifest | None:
@@ -119,7 +119,7 @@ class BackupStore(SegmentStore):
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         name, _ = topic_partition
         known = self._topics.get(name)
-        if known is not None and None not in (known.topic_id, topic_id) and known.topic_id != topic_id:
+        if known is not None and _differ(known.topic_id, topic_id):
             _log.warning(
                 "a topic was created again, and is backed up from its start; earlier generations keep the old one",
                 topic=name,
@@ -155,9 +155,7 @@ class BackupStore(SegmentStore):
         return ProducerStates.of_open(self._partition(topic_partition).open)
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
-        known = self._partition(topic_partition)
-        known.has_begun = True
-        known.next_offset = position
+        self._partition(topic_partition).next_offset = position
 
     def put(self, segment: SealedSegment) -> BackedUpSegment:
         topic, partition = segment.topic_partition
@@ -166,8 +164,8 @@ class BackupStore(SegmentStore):
         return self._writer.write(segment, f"{folder}/{name}")
 
     def add(self, segment: SealedSegment, stored: BackedUpSegment) -> None:
-        topic = self._topics[segment.topic_partition.topic]
-        if topic.topic_id != segment.topic_id:  # the topic was created again meanwhile
+        topic = self._topics.get(segment.topic_partition.topic)
+        if topic is None or _differ(topic.topic_id, segment.topic_id):  # deleted, or created again meanwhile
             return
         known = self._partition(segment.topic_partition)
         known.segments.append(stored)
@@ -176,6 +174,8 @@ class BackupStore(SegmentStore):
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
+            if topic_partition.topic not in self._topics:  # deleted meanwhile
+                continue
             known = self._partition(topic_partition)
             known.next_offset = max(known.next_offset, position)
 
@@ -247,11 +247,15 @@ class BackupStore(SegmentStore):
         names = set(filter(self._source.matches, cluster.topic_names()))
         ids, configs = cluster.topic_ids(names), cluster.describe_topics(names)
         bounds = cluster.bounds(cluster.partitions(names), is_committed=False)
-        for name in [one for one in self._topics if self._source.matches(one) and one not in names]:
+        # A broker that has just started may not know all topics. So a topic is gone if two listings do not have it.
+        missing = self._missing(names)
+        for name in sorted(missing & self._missing_once):
+            _log.warning("a topic was deleted; earlier generations keep it", topic=name)
             del self._topics[name]
+        self._missing_once = missing
         for name, config in configs.items():
             topic = self._topics.setdefault(name, _Topic(ids.get(name)))
-            if None not in (topic.topic_id, ids.get(name)) and topic.topic_id != ids[name]:
+            if _differ(topic.topic_id, ids.get(name)):
                 continue  # created again meanwhile: this generation has the earlier topic
             topic.count, topic.configs = config.partitions or 0, config.configs
             for one, (start, _) in bounds.items():
@@ -259,6 +263,10 @@ class BackupStore(SegmentStore):
                 if one.topic == name and known is not None:
                     known.start_offset = max(known.start_offset, min(start, known.next_offset))
                     known.segments = [found for found in known.segments if found.next_offset > start]
+
+    def _missing(self, names: set[str]) -> set[str]:
+        """Return the selected topics of the last generation that are not among the names."""
+        return {one for one in self._topics if self._source.matches(one) and one not in names}
 
     def _described(self) -> list[BackedUpTopic]:
         return [
@@ -297,6 +305,11 @@ class BackupStore(SegmentStore):
         )
         if after:
             _log.warning("committed offsets are after what is backed up", offsets=after)
+
+
+def _differ(one: UUID | None, other: UUID | None) -> bool:
+    """Whether two topic ids are known, and of different topics."""
+    return None not in (one, other) and one != other
 
 
 def _content(manifest: Manifest) -> Manifest:

@@ -84,6 +84,8 @@ class Verification:
         backup_id = read_identity(self.folder).id
         chosen = None if self.is_all else choose_generation(self.folder, self.generation)
         names = generation_names(self.folder) if chosen is None else [chosen]
+        if not names:
+            raise BackupError(f"{self.folder}: the backup has no generation")
         known: set[str] = set()
         for name in reversed(names):
             check = ObjectCheck(str(generation_path(self.folder, name)))

@@ -278,7 +278,11 @@ class _CommandKey:
             done = subprocess.run(
                 [*self.command, what, self.key_id], input=data, capture_output=True, timeout=_COMMAND_SECONDS
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired:  # its text has the command, and that may have secrets
+            raise KeyRingError(
+                f"key {self.key_id!r}: the command did not {what} within {_COMMAND_SECONDS} seconds"
+            ) from None
+        except OSError as error:
             raise KeyRingError(f"key {self.key_id!r}: the command cannot {what}: {error}") from None
         if done.returncode or not done.stdout:
             lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]

@@ -141,7 +141,7 @@ class _SegmentOpener:
     backup_id: str
     key_ring: KeyRing | None
     cache: ChunkCache
-    _data_key: bytes | None = None
+    _data_key: bytes | None = field(default=None, repr=False)
 
     def open(self, suffix: str) -> ChunkedFile:
         path, file = object_path(self.base, self.segment, suffix), self.segment.files[suffix]
