@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt._util.sizes import size_text
 from kafkafmt.cli.engines import cores, engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
@@ -44,6 +43,7 @@ from kafkafmt.jobs.convert import (
     ConvertOptions,
     ConvertReport,
     convert_in_processes,
+    convert_run,
     plan,
     split_unchanged,
 )
@@ -63,7 +63,7 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
     page="convert.md",
 )
 @click.argument("source", metavar="SRC", type=Folder())
-@click.argument("target", metavar="DST", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DST", type=Folder())
 @click.option(
     "--to-magic",
     type=click.Choice(["0", "1", "2"]),
@@ -102,7 +102,7 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
 @key_ring_option()
 def convert(
     source: StoragePath,
-    target: Path,
+    target: StoragePath,
     to_magic: str | None,
     topics: str | None,
     jobs: int | None,
@@ -115,12 +115,13 @@ def convert(
 ) -> int:
     """Convert the segments under SRC into the log directory DST.
 
-    SRC is a log directory or a partition folder. It may be a URI, as s3://bucket/logs.
+    SRC is a log directory or a partition folder. SRC and DST may be URIs, as s3://bucket/logs.
 
     \b
     kafkafmt convert /var/lib/kafka /backup/v1 --to-magic 1 --zstd-fallback lz4
     kafkafmt convert /backup/v1 /backup/v2 --to-magic 2 --topics 'page-*'
     kafkafmt convert /var/lib/kafka /archive --codec zstd --level 19
+    kafkafmt convert /var/lib/kafka s3://bucket/archive --codec zstd
     kafkafmt convert /var/lib/kafka /backup/v1 --codec lz4 --engine spark
 
     Segments keep their names and get new indexes. Each appears in DST once it is complete. A second run, after a kill,
@@ -132,6 +133,9 @@ def convert(
     happens after the segment that now contains its offsets is converted. A SRC without segments, or without a
     partition's folder, removes nothing. Segments in DST that begin after the end of SRC are kept and reported,
     with exit status 1.
+
+    In a store, segments are whole objects, and a .log is written after its indexes. kafkafmt-convert.json lists all
+    segments. It is written last, and only if no segment failed. A store has no locks: run one command at a time.
 
     Records below SRC's log start offset (log-start-offset-checkpoint) are deleted. DST gets the same checkpoint, so
     that brokers and kafkafmt do not return them. --from-segment-start converts and keeps all records.
@@ -148,8 +152,8 @@ def convert(
     level. A recompressed v2 batch keeps its header fields except size, codec and CRC. Control batches are never
     compressed. Below v2, uncompressed messages are combined into compressed ones of 16 KiB.
 
-    With --engine spark each segment is a task. SRC and DST must be at the same paths on all machines, with kafkafmt
-    installed. This needs Java, and pip install 'kafkafmt[spark]'.
+    With --engine spark each segment is a task, and DST is a folder. SRC and DST must be at the same paths on all
+    machines, with kafkafmt installed. This needs Java, and pip install 'kafkafmt[spark]'.
 
     Exit status: 0; 1 if a segment failed; 2 for wrong arguments. Batches left out by --on-corrupt skip are no failure,
     nor are segments that retention or compaction deletes during the run.
@@ -161,6 +165,8 @@ def convert(
         )
     if engine == "spark" and memory_bytes is not None:
         raise click.UsageError("--memory is for --engine local: executors have spark.executor.memory")
+    if engine == "spark" and isinstance(target, RemotePath):
+        raise click.UsageError(f"{target}: a URI as DST is for --engine local; Spark writes to folders only")
     options = _options(to_magic, settings)
     if memory_bytes is not None:
         options = _with_memory(options, source, memory_bytes, jobs)
@@ -169,8 +175,9 @@ def convert(
     left_out = left_out_in_words(source, "--topics '*' converts them, too") if topics is None else None
     if left_out is not None:
         notify(left_out)
-    with lock_log_directory(target):
+    with convert_run(source, target, tasks, options) as writing:
         unchanged, tasks = split_unchanged(tasks, options)
+        writing.begin(tasks)
         with progress_bar() as bar:
             task = bar.add_task("converting", total=sum(task.source_bytes for task in tasks))
 
@@ -183,6 +190,7 @@ def convert(
                 running = convert_in_processes(tasks, options, jobs or cores(), progress)
             with closing(running):
                 reports = list(_reported(itertools.chain(unchanged, running), as_json=as_json))
+        writing.end(reports)
     if as_json:
         print_json(_summary(reports))
     else:

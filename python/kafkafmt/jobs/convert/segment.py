@@ -6,6 +6,7 @@ A converted segment has the sidecar `<base offset>.converted`.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,19 @@ from kafkafmt.jobs import rewrite
 from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.convert.tasks import ConvertOptions, ConvertReport
 from kafkafmt.jobs.files import Progress
-from kafkafmt.jobs.rewrite import SegmentRewrite, SegmentTask, rewrite_segment, run_in_processes
+from kafkafmt.jobs.rewrite import (
+    Run,
+    RunDescription,
+    SegmentRewrite,
+    SegmentTask,
+    rewrite_segment,
+    run_in_processes,
+    writing_to,
+)
 from kafkafmt.log import Segment, SegmentRecords
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.records.base import RunFilter
+from kafkafmt.storage import StoragePath
 from kafkafmt.types import Codec
 
 _SETTINGS = ("to_magic", "codec", "level")
@@ -53,6 +63,14 @@ def split_unchanged(
     Raises RewriteError if earlier runs had another to_magic, codec or level, unless `options.force` is set.
     """
     return rewrite.split_unchanged(tasks, partial(_Conversion, options=options), ConvertReport.of)
+
+
+def convert_run(
+    source: StoragePath, target: StoragePath, tasks: Sequence[SegmentTask], options: ConvertOptions
+) -> AbstractContextManager[Run]:
+    """Return the context of a run that writes `tasks`, as `rewrite.writing_to`."""
+    settings = dict(zip(_SETTINGS, (options.to_magic, _name(options.codec), options.level), strict=True))
+    return writing_to(target, tasks, RunDescription("kafkafmt-convert", str(source), settings))
 
 
 def _failed(task: SegmentTask, error: Exception) -> ConvertReport:

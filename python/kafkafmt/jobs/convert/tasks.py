@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -80,7 +79,7 @@ class ConvertReport(SegmentReport):
 
 
 def plan(
-    source: StoragePath, target: Path, topics: str | None = None, *, from_segment_start: bool = False
+    source: StoragePath, target: StoragePath, topics: str | None = None, *, from_segment_start: bool = False
 ) -> list[SegmentTask]:
     """List the segments of a log directory or partition folder as tasks, as `rewrite.plan_segments`."""
     return plan_segments(source, target, topics, _SIDECAR_SUFFIX, from_segment_start=from_segment_start)

@@ -27,7 +27,7 @@ from kafkafmt.jobs.rewrite import RewriteError, SegmentTask, ensure_folders, pla
 from kafkafmt.log import partition_metadata
 from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_INI
-from kafkafmt.storage import StoragePath, read_file, storage_of
+from kafkafmt.storage import StoragePath, read_file, storage_of, write_file
 from kafkafmt.types import TopicPartition
 
 _SIDECAR_SUFFIX = ".erased"
@@ -117,12 +117,12 @@ class EraseTarget:
                 names = sorted(entry.name for entry in entries if _CARRIED_FILE.fullmatch(entry.name))
             for name in names:
                 with contextlib.suppress(FileNotFoundError):  # a broker removes old snapshots
-                    replace_file(target / name, read_file(folder / name))
+                    write_file(target / name, read_file(folder / name))
         for directory in {folder.parent for folder in folders.values()}:
             with contextlib.suppress(FileNotFoundError):
                 replace_file(self.log / TOPICS_INI, read_file(directory / TOPICS_INI))
 
-    def unproven(self, proven: Iterable[Path]) -> list[Path]:
+    def unproven(self, proven: Iterable[StoragePath]) -> list[Path]:
         """Return the segments in the new log directory that are not among `proven`."""
         return sorted(set(self.log.glob(f"*/*{LOG_SUFFIX}")) - set(proven))
 

@@ -2,10 +2,14 @@
 
 `plan_segments` lists the segments as tasks. A subclass of `SegmentRewrite` writes one of them in bounded memory.
 `run_in_processes` works on many in parallel. `split_unchanged` separates the segments that earlier runs have written.
+`writing_to` surrounds a whole run, and tells readers of a store when it is complete.
 """
 
+from kafkafmt.jobs.rewrite.attempts import rewrite_segment, split_unchanged
 from kafkafmt.jobs.rewrite.processes import run_in_processes
-from kafkafmt.jobs.rewrite.segment import SegmentRewrite, read_sidecar, rewrite_segment, split_unchanged
+from kafkafmt.jobs.rewrite.runs import Run, RunDescription, writing_to
+from kafkafmt.jobs.rewrite.segment import SegmentRewrite
+from kafkafmt.jobs.rewrite.sidecars import read_sidecar
 from kafkafmt.jobs.rewrite.tasks import (
     OnCorrupt,
     RewriteError,
@@ -19,6 +23,8 @@ from kafkafmt.jobs.rewrite.tasks import (
 __all__ = [
     "OnCorrupt",
     "RewriteError",
+    "Run",
+    "RunDescription",
     "SegmentReport",
     "SegmentRewrite",
     "SegmentTask",
@@ -29,4 +35,5 @@ __all__ = [
     "rewrite_segment",
     "run_in_processes",
     "split_unchanged",
+    "writing_to",
 ]

@@ -4,8 +4,8 @@ A written segment has a sidecar, with its source and options. Brokers ignore fil
 unknown suffixes). A segment counts as done only if its sidecar matches the present source, the options, and the target
 files. So a second run writes only what is missing.
 
-Concurrent attempts at one segment write separate temporary files. They check and change the target only under a lock.
-So one attempt commits, and the others find the segment done.
+Concurrent attempts at one segment write separate temporary files. They check and change a local target only under a
+lock. So one attempt commits, and the others find the segment done. `targets` says how a segment is written to a store.
 
 Compaction merges source segments, and retention deletes them. Their written segments are removed by the commit of the
 segment that has their offsets now. The sidecar lists them as outdated before the new segment is renamed; after that
@@ -22,35 +22,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from kafkafmt._util.directory_lock import lock_log_directory
-from kafkafmt._util.files import NotRegularFileError, read_regular, replace_file
-from kafkafmt._util.locks import locked_file
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
-from kafkafmt.jobs.files import Progress, damage_row, is_deleted, is_expected_tail, is_there
-from kafkafmt.jobs.rewrite.log_starts import carry_log_start, is_log_start_carried
-from kafkafmt.jobs.rewrite.tasks import OnCorrupt, RewriteError, SegmentReport, SegmentTask, intact_ranges
+from kafkafmt.jobs.files import Progress, damage_row, is_expected_tail, is_there
+from kafkafmt.jobs.rewrite.targets import target_of
+from kafkafmt.jobs.rewrite.tasks import OnCorrupt, SegmentReport, SegmentTask, intact_ranges
 from kafkafmt.log import (
     AbortedTransaction,
     PartitionLog,
     SegmentWriter,
     find_damage,
-    remove_stale_temporaries,
 )
-from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.segment import (
-    LOG_SUFFIX,
     MAX_OFFSET,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    is_segment_file_name,
 )
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.storage import StoragePath, storage_of
@@ -63,10 +52,6 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 _SIDECAR_VERSION = 1
 # The suffixes of a broker's files while compaction replaces segments.
 _BEING_COMPACTED = (".cleaned", ".swap")
-
-_Report = TypeVar("_Report", bound=SegmentReport)
-# Creates the attempt at a segment.
-Rewrite: TypeAlias = "Callable[[SegmentTask, _Report], SegmentRewrite]"
 
 
 class RewriteOptions(Protocol):
@@ -100,7 +85,7 @@ class SegmentRewrite(ABC):
         self.progress = progress
         # Read before the segment: if batches are appended meanwhile, the next run writes it again.
         self.source = _source_state(task.segment.path)
-        self.lock = task.sidecar.with_name(f".{task.sidecar.name}.lock")
+        self.target = target_of(task)
         self._options = options
 
     @abstractmethod
@@ -145,24 +130,20 @@ class SegmentRewrite(ABC):
     def run(self) -> None:
         """Write the segment, unless that was done already. Raises KafkaFormatError, OSError and ValueError."""
         self.report.source_bytes = self.source["source_bytes"]
-        with lock_log_directory(self.task.target_folder.parent):
+        with self.target.opened():
             self._rewrite()
 
     def _rewrite(self) -> None:
-        folder = self.task.target_folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self.task.sidecars.folder.mkdir(parents=True, exist_ok=True)
-        carry_log_start(self.task)
-        with locked_file(self.lock, remove=True):
+        with self.target.locked():
             if self.adopt_done():
                 self._remove_stale(self._stale(), {})
                 return
             self._outdated()
-        remove_stale_temporaries(folder)
+        self.target.forget_dead()
         try:
             self._write_or_leave_out()
         except FileExistsError:
-            with locked_file(self.lock, remove=True):
+            with self.target.locked():
                 if not self.adopt_done():
                     raise
 
@@ -182,11 +163,11 @@ class SegmentRewrite(ABC):
         """Rewrite `ranges` of the source, and commit the result."""
         writers: list[SegmentWriter] = []
         try:
-            writers.append(self._writer(self.segment.base_offset))
+            writers.append(self.target.writer(self.segment.base_offset))
             for chunk in self.chunks(ranges):
                 if writers[-1].size_in_bytes + len(chunk) > MAX_SEGMENT_BYTES and writers[-1].size_in_bytes:
                     first = next(MemoryRecords(chunk).batches())
-                    writers.append(self._writer(first.base_offset))
+                    writers.append(self.target.writer(first.base_offset))
                 writers[-1].append(chunk)
             if self.has_transactions:
                 self._add_aborted_transactions(writers)
@@ -195,12 +176,9 @@ class SegmentRewrite(ABC):
             for writer in writers:
                 writer.abort()
 
-    def _writer(self, base_offset: int) -> SegmentWriter:
-        return SegmentWriter(self.task.target_folder, base_offset, replace=True)
-
     def _commit(self, writers: Sequence[SegmentWriter]) -> None:
         """Commit the segments, the one with the source's name last, unless another attempt has done so."""
-        with locked_file(self.lock, remove=True):
+        with self.target.locked():
             if not self.adopt_done():
                 outdated, stale = self._outdated(), self._stale()
                 for sizes in stale.values():
@@ -209,9 +187,9 @@ class SegmentRewrite(ABC):
                 self._refuse_others(targets.keys() - outdated.keys())
                 self._write_sidecar(targets, outdated)
                 for writer in reversed(writers):
-                    writer.commit()
+                    self.target.commit(writer)
                 if outdated or stale:
-                    self._remove(outdated.keys() - targets.keys())
+                    self.target.remove_segments(outdated.keys() - targets.keys())
                     self._remove_stale(stale, targets)
                     self._write_sidecar(targets, {})
                 self.report.target_bytes = sum(writer.size_in_bytes for writer in writers)
@@ -261,7 +239,7 @@ class SegmentRewrite(ABC):
             first = next(find_damage(records, deep=True, strict=False), None)
         return [] if first is None or first.position != error.position else [damage_row(first)]
 
-    def _stale(self) -> dict[Path, dict[str, int]]:
+    def _stale(self) -> dict[StoragePath, dict[str, int]]:
         """Return the sidecars of segments without a source, with the names and sizes of these segments.
 
         Empty while the source is being compacted: a broker renames the old segments before the new one exists.
@@ -278,7 +256,7 @@ class SegmentRewrite(ABC):
         stale = {}
         for base_offset in self.task.stale:
             sidecar = self.task.sidecars.of(base_offset)
-            found = read_sidecar(sidecar)
+            found = self.target.read_sidecar(sidecar)
             if found is None:
                 continue
             source = folder / PurePosixPath(found["source"]).name
@@ -291,17 +269,17 @@ class SegmentRewrite(ABC):
                 self.report.kept += [str(self.task.target_folder / name) for name in sorted(sizes)]
         return stale
 
-    def _remove_stale(self, stale: dict[Path, dict[str, int]], targets: dict[str, int]) -> None:
+    def _remove_stale(self, stale: dict[StoragePath, dict[str, int]], targets: dict[str, int]) -> None:
         """Remove stale segments, except `targets`, and then their sidecars, so that a run after a kill can continue."""
         for sidecar, sizes in stale.items():
             names = sorted(sizes.keys() - targets.keys())
-            self._remove(names)
-            sidecar.unlink(missing_ok=True)
+            self.target.remove_segments(names)
+            self.target.remove_sidecar(sidecar)
             self.report.removed += [str(self.task.target_folder / name) for name in names]
 
     def other_options(self) -> str | None:
         """Return a text on the other settings with which the segment was written; None if none, or with `force`."""
-        found = None if self._options.force else read_sidecar(self.task.sidecar)
+        found = None if self._options.force else self.target.read_sidecar(self.task.sidecar)
         if found is None or found["source"] != str(self.segment.path) or not self._target_sizes(found):
             return None
         return None if self._has_settings(found) else self.settings_in_words(found)
@@ -322,19 +300,13 @@ class SegmentRewrite(ABC):
     def _wanted(self) -> dict[str, Any]:
         return {"version": _SIDECAR_VERSION, "source": str(self.segment.path), **self.source}
 
-    def remove_lock(self) -> None:
-        """Remove the lock file of a killed attempt. Waits for a running attempt, which removes it itself."""
-        if self.lock.exists():
-            with locked_file(self.lock, remove=True):
-                pass
-
     def adopt_done(self) -> bool:
         """Return whether this segment was written already, and if so, complete the report."""
-        found = read_sidecar(self.task.sidecar)
+        found = self.target.read_sidecar(self.task.sidecar)
         if found is None or found["outdated"] or not self._fits(found):
             return False
         sizes = self._target_sizes(found)
-        if not sizes or sizes != found["targets"]:
+        if not sizes or sizes != found["targets"] or not self.target.has_indexes(sizes):
             return False
         self.report.status, self.report.target_bytes = "unchanged", sum(sizes.values())
         self.report.damage = list(found.get("damage", []))
@@ -343,16 +315,14 @@ class SegmentRewrite(ABC):
 
     def _target_sizes(self, found: dict[str, Any]) -> dict[str, int]:
         """Return names and sizes of the existing segments that a sidecar lists."""
-        names = {*found["targets"], *found["outdated"]}
-        paths = [self.task.target_folder / name for name in names]
-        return {path.name: path.stat().st_size for path in paths if path.exists()}
+        return self.target.sizes({*found["targets"], *found["outdated"]})
 
     def _outdated(self) -> dict[str, int]:
         """Return names and sizes of the segments of an earlier run, of an older source or with other options.
 
         Raises FileExistsError if the target has a segment that no rewrite of this source has written.
         """
-        found = read_sidecar(self.task.sidecar)
+        found = self.target.read_sidecar(self.task.sidecar)
         if found is None:
             self._refuse_others([self.task.target.name])
             return {}
@@ -372,24 +342,18 @@ class SegmentRewrite(ABC):
     def _refuse_others(self, names: Iterable[str]) -> None:
         """Raise FileExistsError if one of these segments exists: the sidecar does not list it."""
         for name in names:
-            path = self.task.target_folder / name
-            if path.exists():
+            if self.target.has_segment(name):
                 sidecar = self.task.sidecar.name
-                is_there = self.task.sidecar.exists()
-                what = "does not tell of it" if is_there else "is not there"
-                self._refuse(path, f"no known result of this command: {sidecar} {what}")
+                what = "does not tell of it" if is_there(self.task.sidecar) else "is not there"
+                self._refuse(
+                    self.task.target_folder / name, f"no known result of this command: {sidecar} {what}"
+                )
 
-    def _refuse(self, path: Path, reason: str) -> NoReturn:
+    def _refuse(self, path: StoragePath, reason: str) -> NoReturn:
         way = (
             f"remove it and {self.task.sidecar.name}, or choose another target folder, to have it {self.done}"
         )
         raise FileExistsError(errno.EEXIST, f"is in the way, {reason}; {way}", str(path))
-
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            path = self.task.target_folder / name
-            for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-                path.with_suffix(suffix).unlink(missing_ok=True)
 
     def _write_sidecar(self, targets: dict[str, int], outdated: dict[str, int]) -> None:
         """Write the sidecar. This must be done before segments are committed, so that none is without a sidecar.
@@ -405,70 +369,9 @@ class SegmentRewrite(ABC):
             **self.outcome(),
             "damage": self.report.damage,
         }
-        replace_file(self.task.sidecar, (json.dumps(content) + "\n").encode())
-
-
-def rewrite_segment(task: SegmentTask, rewrite: Rewrite[_Report], report: _Report) -> _Report:
-    """Write one segment, unless that was done already, and return its report.
-
-    Damage and errors of the file system are reported in the result, not raised.
-    """
-    started = time.perf_counter()
-    try:
-        rewrite(task, report).run()
-    except (KafkaFormatError, OSError, ValueError) as error:
-        report.fail(error)
-        if isinstance(error, FileNotFoundError) and is_deleted(task.segment.path):
-            report.status = "gone"
-    report.seconds = time.perf_counter() - started
-    return report
-
-
-def split_unchanged(
-    tasks: Sequence[SegmentTask], rewrite: Rewrite[_Report], report_of: Callable[[SegmentTask], _Report]
-) -> tuple[list[_Report], list[SegmentTask]]:
-    """Return the reports of segments that earlier runs have written, and the remaining tasks.
-
-    Raises RewriteError if earlier runs had other settings, unless the option `force` is set.
-    """
-    unchanged, left = [], []
-    log_starts = LogStartOffsets()
-    for task in tasks:
-        report = report_of(task)
-        try:
-            attempt = rewrite(task, report)
-            if (other := attempt.other_options()) is not None:
-                folder = task.target_folder.parent
-                raise RewriteError(
-                    f"{folder}: holds segments that were {attempt.done} {other}: --force replaces them"
-                )
-            is_done = attempt.adopt_done() and not task.stale and is_log_start_carried(task, log_starts)
-        except OSError:
-            is_done = False
-        if is_done:
-            attempt.remove_lock()
-            unchanged.append(report)
-        else:
-            left.append(task)
-    return unchanged, left
+        self.target.write_sidecar(self.task.sidecar, (json.dumps(content) + "\n").encode())
 
 
 def _source_state(path: StoragePath) -> dict[str, int]:
     found = path.stat()
     return {"source_bytes": found.st_size, "source_mtime_ns": found.st_mtime_ns}
-
-
-def read_sidecar(path: Path) -> dict[str, Any] | None:
-    """Read a sidecar; None if there is none, or if it is not one of kafkafmt. Raises NotRegularFileError."""
-    try:
-        found = json.loads(read_regular(path))
-    except NotRegularFileError:
-        raise
-    except (OSError, ValueError):
-        return None
-    if not isinstance(found, dict) or not isinstance(found.get("source"), str):
-        return None
-    targets, outdated = found.get("targets"), found.get("outdated")
-    if not isinstance(targets, dict) or not isinstance(outdated, dict):
-        return None
-    return found if all(map(is_segment_file_name, (*targets, *outdated))) else None

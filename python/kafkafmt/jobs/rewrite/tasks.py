@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.jobs.files import error_in_words
+from kafkafmt.jobs.rewrite.sidecars import Sidecars
 from kafkafmt.log import PartitionLog, Segment
 from kafkafmt.log.directory import no_segments_message, partition_logs
-from kafkafmt.log.segment import is_segment_file_name, segment_file_name
 from kafkafmt.log.topics import is_chosen
-from kafkafmt.storage import StoragePath, is_uri
+from kafkafmt.storage import RemotePath, StoragePath, side_by_side
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,27 +25,6 @@ if TYPE_CHECKING:
 _COLLAPSED_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 OnCorrupt = Literal["fail", "skip"]
-
-
-@dataclass(frozen=True)
-class Sidecars:
-    """The files in `folder`, `<base offset><suffix>`, that say what the segments of a partition were made from."""
-
-    folder: Path
-    suffix: str
-
-    def of(self, base_offset: int) -> Path:
-        """Return the path of the file of a segment."""
-        return self.folder / segment_file_name(base_offset, self.suffix)
-
-    def base_offsets(self) -> set[int]:
-        """Return the base offsets of the segments that have a file."""
-        try:
-            with os.scandir(self.folder) as entries:
-                names = {Path(entry.name).stem for entry in entries if entry.name.endswith(self.suffix)}
-        except (FileNotFoundError, NotADirectoryError):
-            return set()
-        return {int(name) for name in names if is_segment_file_name(f"{name}.log")}
 
 
 @dataclass(frozen=True)
@@ -60,19 +38,19 @@ class SegmentTask:
     """
 
     segment: Segment
-    target_folder: Path
+    target_folder: StoragePath
     source_bytes: int
     sidecars: Sidecars
     log_start_offset: int | None = 0
     stale: tuple[int, ...] = ()
 
     @property
-    def target(self) -> Path:
+    def target(self) -> StoragePath:
         """The path of the written segment."""
         return self.target_folder / self.segment.path.name
 
     @property
-    def sidecar(self) -> Path:
+    def sidecar(self) -> StoragePath:
         """The path of the file that says what the segment was made from."""
         return self.sidecars.of(self.segment.base_offset)
 
@@ -124,27 +102,43 @@ class RewriteError(UserError, ValueError):
     """A rewrite cannot start with these source and target folders."""
 
 
-def ensure_folders(source: StoragePath, target: Path) -> None:
+def ensure_folders(source: StoragePath, target: StoragePath) -> None:
     """Raise RewriteError if these folders cannot be the source and the target of a rewrite."""
-    if is_uri(str(target)) or _COLLAPSED_URI.match(str(target)):
+    if isinstance(target, Path) and _COLLAPSED_URI.match(str(target)):
         raise RewriteError(f"{target}: expected a local folder to write to, found a URI")
+    if isinstance(target, RemotePath) and not target.storage.is_writable:
+        raise RewriteError(f"{target}: expected a folder or a store to write to, found a read-only view")
     if isinstance(source, Path) and _COLLAPSED_URI.match(str(source)) and not source.exists():
         raise RewriteError(f"{source}: expected a folder, mounted where it is remote, found a URI")
     if not source.is_dir():
         raise RewriteError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
-    if isinstance(source, Path) and target.resolve().is_relative_to(source.resolve()):
+    if _is_within(target, source):
         raise RewriteError(f"{target}: the target folder is in the source folder {source}")
     if target.exists() and not target.is_dir():
         raise RewriteError(f"{target}: not a folder")
 
 
+def _is_within(path: StoragePath, folder: StoragePath) -> bool:
+    if isinstance(path, Path) and isinstance(folder, Path):
+        return path.resolve().is_relative_to(folder.resolve())
+    return f"{_stored_at(path)}/".startswith(f"{_stored_at(folder)}/")
+
+
+def _stored_at(path: StoragePath) -> str:
+    """Return the URI of a path; for a path in a view, that of the store which the view shows."""
+    if isinstance(path, Path):
+        return path.resolve().as_uri()
+    *_, uri = str(path).partition("!")[0].rpartition("+") if "!" in str(path) else ("", str(path))
+    return uri
+
+
 def plan_segments(
     source: StoragePath,
-    target: Path,
+    target: StoragePath,
     topics: str | None,
     sidecar_suffix: str,
     *,
-    sidecar_root: Path | None = None,
+    sidecar_root: StoragePath | None = None,
     from_segment_start: bool = False,
 ) -> list[SegmentTask]:
     """List the segments of a log directory or partition folder as tasks, largest first.
@@ -173,21 +167,30 @@ def plan_segments(
     if not chosen:
         what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
         raise RewriteError(f"{source}: {what}")
+    folders = [
+        (log, folder, Sidecars(_sidecar_folder(folder, sidecar_root), sidecar_suffix))
+        for log, folder in _target_folders(chosen, target.absolute())
+    ]
+    written = side_by_side(
+        lambda one: one[2].base_offsets(), folders, in_parallel=isinstance(target, RemotePath)
+    )
     tasks = [
         task
-        for log, folder in _target_folders(chosen, target.absolute())
-        for task in _tasks(log, found[log], folder, _sidecars(folder, sidecar_suffix, sidecar_root))
+        for (log, folder, sidecars), bases in zip(folders, written, strict=True)
+        for task in _tasks(log, found[log], folder, sidecars, bases)
     ]
     return sorted(tasks, key=lambda task: (-task.source_bytes, str(task.segment)))
 
 
-def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tuple[PartitionLog, Path]]:
+def _target_folders(
+    logs: Sequence[PartitionLog], target: StoragePath
+) -> Iterator[tuple[PartitionLog, StoragePath]]:
     """Iterate over the logs with their target folders. Raises RewriteError if two logs would share a folder."""
-    sources: dict[StoragePath, StoragePath] = {log.path: log.path.resolve() for log in logs}
+    sources = {log.path: str(log.path.resolve()) for log in logs}
     taken = {sources[log.path]: log for log in logs}
     for log in logs:
         folder = target / log.path.name
-        resolved = folder.resolve()
+        resolved = str(folder.resolve())
         other = taken.setdefault(resolved, log)
         if resolved == sources[log.path]:
             raise RewriteError(f"{target}: the segments of {log.path} would go into that folder itself")
@@ -198,19 +201,23 @@ def _target_folders(logs: Sequence[PartitionLog], target: Path) -> Iterator[tupl
         yield log, folder
 
 
-def _sidecars(folder: Path, suffix: str, root: Path | None) -> Sidecars:
-    return Sidecars(folder if root is None else root.absolute() / folder.name, suffix)
+def _sidecar_folder(folder: StoragePath, root: StoragePath | None) -> StoragePath:
+    return folder if root is None else root.absolute() / folder.name
 
 
 def _tasks(
-    log: PartitionLog, segments: Sequence[Segment], folder: Path, sidecars: Sidecars
+    log: PartitionLog,
+    segments: Sequence[Segment],
+    folder: StoragePath,
+    sidecars: Sidecars,
+    written: set[int],
 ) -> Iterator[SegmentTask]:
     with contextlib.suppress(FileNotFoundError):
         bases = [segment.base_offset for segment in segments]
         start = None if log.from_segment_start else log.log_start_offset
         if start is not None and bases and start <= bases[0]:
             start = 0  # the name of the first segment implies it
-        stale = sorted(sidecars.base_offsets() - set(bases))
+        stale = sorted(written - set(bases))
         first = max(bisect_right(bases, start or 0) - 1, 0)  # all records of earlier segments are deleted
         for number, segment in enumerate(segments[first:], first):
             from_offset = 0 if number == first else segment.base_offset
