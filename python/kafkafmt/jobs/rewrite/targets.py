@@ -186,7 +186,8 @@ class StoreTarget:
 
     def writer(self, base_offset: int) -> SegmentWriter:
         assert self._staged is not None, "within opened()"
-        return SegmentWriter(self._staged.path, base_offset)
+        # In a subfolder: the writer locks its folder, and the staged folder is locked already.
+        return SegmentWriter(self._staged.path / "segments", base_offset)
 
     def commit(self, writer: SegmentWriter) -> None:
         log = writer.commit()
