@@ -1,162 +1,190 @@
-"""`kafkafmt convert` into an object store: what it writes, and what is there after a kill or a failed request."""
+"""`kafkafmt convert` to and from an object store writes what it writes to a local folder."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from click.testing import Result
 
-from cli.logs import run, write_log
+from cli.logs import command, content, json_lines, run, write_log
+from faulty_store import FaultyStore, faulty_s3
 from file_systems import BUCKET
-from kafkafmt.storage import RemotePath, Storages
+from kafkafmt import Codec
+from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT
+
+fs = pytest.importorskip("pyarrow.fs")
 
 MANIFEST = "kafkafmt-convert.json"
-OPTIONS = ("--to-magic", 2, "--codec", "lz4", "--jobs", 1)
+SETTINGS = ("--to-magic", "1", "--jobs", "1")
 
 
-def uri_of(options: Mapping[str, str], name: str) -> str:
-    return f"s3://{BUCKET}/{name}?{urlencode(options)}"
-
-
-def files_in(where: str | Path) -> dict[str, bytes]:
-    """The logs, indexes and checkpoints below a folder or URI."""
-    root = Storages().locate(where) if isinstance(where, str) else where
-    if isinstance(root, RemotePath):
-        found = {name: root / name for name, _ in root.storage.walk(root)}
-    else:
-        found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
-    wanted = (".log", "index", "checkpoint")
-    contents = {}
-    for name, path in found.items():
-        if name.endswith(wanted):
-            with path.storage.open(path) if isinstance(path, RemotePath) else path.open("rb") as file:
-                contents[name] = bytes(file.read())
-    return contents
+@pytest.fixture(scope="module")
+def proxy(s3_options: Mapping[str, str]) -> Iterator[FaultyStore]:
+    with faulty_s3(s3_options) as store:
+        yield store
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """A log directory with several segments and a log start offset."""
-    write_log(tmp_path / "logs" / "orders-0")
-    (tmp_path / "logs" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 3\n")
-    return tmp_path / "logs"
+def store(proxy: FaultyStore) -> Iterator[FaultyStore]:
+    proxy.heal()
+    yield proxy
+    proxy.heal()
 
 
 @pytest.fixture
-def expected(log: Path, tmp_path: Path) -> dict[str, bytes]:
-    """The files of the conversion to a local folder."""
-    assert run("convert", log, tmp_path / "local", *OPTIONS).exit_code == 0
-    return files_in(tmp_path / "local")
+def source(tmp_path: Path) -> Path:
+    """Two partitions with several segments each, and a log start offset."""
+    logs = tmp_path / "logs"
+    for number in range(2):
+        write_log(logs / f"orders-{number}", codec=Codec.GZIP)
+    (logs / LOG_START_OFFSET_CHECKPOINT).write_text("0\n1\norders 1 5\n")
+    return logs
 
 
-def manifest_of(uri: str) -> dict[str, int] | None:
-    root = Storages().locate(uri)
-    path = root / MANIFEST
-    if not path.exists():
-        return None
-    assert isinstance(path, RemotePath)
-    with path.storage.open(path) as file:
-        segments: dict[str, int] = json.loads(file.read())["segments"]
-    return segments
+def uri(store: FaultyStore, path: str, **options: object) -> str:
+    return f"s3://{BUCKET}/{path}?{urlencode({**store.options, **options})}"
 
 
-@pytest.mark.parametrize("way", ["local to s3", "s3 to s3", "s3 to local"])
-def test_convert_when_source_or_target_is_in_a_store_then_files_are_those_of_local_folders(
-    log: Path, expected: dict[str, bytes], tmp_path: Path, s3: object, s3_options: dict[str, str], way: str
+def downloaded(store: FaultyStore, path: str, to: Path) -> Path:
+    to.mkdir()
+    fs.copy_files(f"{BUCKET}/{path}", str(to), source_filesystem=fs.S3FileSystem(**store.direct_options))
+    return to
+
+
+def manifest(folder: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads((folder / MANIFEST).read_text())["segments"]
+    return found
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*.log")}
+
+
+def statuses(result: Result) -> set[str]:
+    return {row["status"] for row in json_lines(result.stdout) if "status" in row}
+
+
+def test_convert_when_source_or_target_is_in_a_store_then_writes_what_a_local_one_has(
+    store: FaultyStore, source: Path, tmp_path: Path
 ) -> None:
-    name = way.replace(" ", "-")
-    source: str | Path = log
-    if way.startswith("s3"):
-        source = uri_of(s3_options, f"{name}/source")
-        root = Storages().locate(source)
-        assert isinstance(root, RemotePath)
-        for path in log.rglob("*"):
-            if path.is_file():
-                root.storage.write(root / str(path.relative_to(log)), [path.read_bytes()])
-    target = tmp_path / "out" if way.endswith("local") else uri_of(s3_options, f"{name}/target")
-    done = run("convert", source, target, *OPTIONS)
-    assert done.exit_code == 0, done.output
-    assert files_in(target) == expected
-    if isinstance(target, str):
-        logs = {name: len(data) for name, data in expected.items() if name.endswith(".log")}
-        assert manifest_of(target) == logs
-    again = run("convert", source, target, *OPTIONS, "--json")
-    assert json.loads(again.stdout.splitlines()[-1])["summary"]["unchanged"] > 1
+    assert run("convert", source, tmp_path / "local", *SETTINGS).exit_code == 0
+    first, second = f"{tmp_path.name}/first", f"{tmp_path.name}/second"
+    assert run("convert", source, uri(store, first), *SETTINGS).exit_code == 0
+    assert (
+        run("convert", uri(store, first), uri(store, second), "--codec", "gzip", "--jobs", 1).exit_code == 0
+    )
+    assert run("convert", uri(store, second), tmp_path / "back", "--to-magic", 1, "--jobs", 1).exit_code == 0
+    expected = content(tmp_path / "local")
+    there = downloaded(store, first, tmp_path / "there")
+    assert content(there) == expected
+    assert content(tmp_path / "back") == expected
+    for folder in (there, tmp_path / "back"):
+        assert (folder / LOG_START_OFFSET_CHECKPOINT).read_bytes() == (
+            tmp_path / "local" / LOG_START_OFFSET_CHECKPOINT
+        ).read_bytes()
+    assert manifest(there) == sizes(there) == sizes(tmp_path / "local")
 
 
-def test_convert_when_killed_at_any_object_then_target_is_not_committed_and_the_next_run_completes_it(
-    log: Path, expected: dict[str, bytes], s3: object, s3_options: dict[str, str]
+def test_convert_when_run_again_then_nothing_is_uploaded(
+    store: FaultyStore, source: Path, tmp_path: Path
 ) -> None:
-    program = """
-import os, sys
-from kafkafmt.storage.remote import RemoteStorage
-left, upload = int(sys.argv.pop(1)), RemoteStorage._upload
-def killed(self, *arguments):
-    global left
-    if left == 0:
-        os._exit(9)
-    left -= 1
-    upload(self, *arguments)
-RemoteStorage._upload = killed
-from kafkafmt.jobs.convert import ConvertOptions, convert_run, convert_segment, plan
-from kafkafmt.storage import storage_path
-from kafkafmt.types import Codec
-from pathlib import Path
-source, target, options = Path(sys.argv[1]), storage_path(sys.argv[2]), ConvertOptions(2, codec=Codec.LZ4)
-tasks = plan(source, target)
-with convert_run(source, target, tasks, options) as writing:
-    writing.begin(tasks)
-    writing.end([convert_segment(task, options) for task in tasks])
-"""
-    for killed_at in (0, 1, 2, 4, 5, 7, 1000):
-        target = uri_of(s3_options, f"killed-{killed_at}")
-        status = subprocess.run(
-            [sys.executable, "-c", program, str(killed_at), str(log), target], check=False, timeout=60
-        ).returncode
-        assert status == (0 if killed_at == 1000 else 9)
-        there = files_in(target)
-        assert {name for name in there if name.endswith(".log")} <= expected.keys()
-        assert all(there[name] == expected[name] for name in there)
-        assert (manifest_of(target) is not None) == (killed_at == 1000)
-        assert run("convert", log, target, *OPTIONS).exit_code == 0
-        assert files_in(target) == expected
-        assert manifest_of(target) is not None
+    target = uri(store, tmp_path.name)
+    assert statuses(run("convert", source, target, *SETTINGS, "--json")) == {"converted"}
+    before = len(store.requests_of("PUT"))
+    assert statuses(run("convert", source, target, *SETTINGS, "--json")) == {"unchanged"}
+    assert len(store.requests_of("PUT")) == before
 
 
-def test_convert_when_the_manifest_cannot_be_written_then_it_fails_and_the_next_run_commits(
-    log: Path,
-    expected: dict[str, bytes],
-    s3: object,
-    s3_options: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_convert_when_the_target_has_other_settings_then_is_refused_until_forced(
+    store: FaultyStore, source: Path, tmp_path: Path
 ) -> None:
-    target = uri_of(s3_options, "failing")
-    upload = RemotePath.__init__.__globals__["RemoteStorage"]._upload
+    target = uri(store, tmp_path.name)
+    assert run("convert", source, target, *SETTINGS).exit_code == 0
+    other = ("--to-magic", 0, "--jobs", 1)
+    refused = run("convert", source, target, *other)
+    assert refused.exit_code != 0
+    assert "--force replaces them" in refused.output
+    assert run("convert", source, target, *other, "--force").exit_code == 0
+    assert run("convert", source, tmp_path / "local", *other).exit_code == 0
+    there = downloaded(store, tmp_path.name, tmp_path / "there")
+    assert content(there) == content(tmp_path / "local")
+    assert manifest(there) == sizes(there)
 
-    def refuse(self: object, path: RemotePath, *arguments: object) -> None:
-        if path.name == MANIFEST:
-            raise OSError(5, "cannot be written: out of service", path.uri)
-        upload(self, path, *arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("kafkafmt.storage.remote.RemoteStorage._upload", refuse)
-        failed = run("convert", log, target, *OPTIONS)
+def test_convert_when_the_store_refuses_a_segment_then_it_fails_and_the_target_is_not_complete(
+    store: FaultyStore, source: Path, tmp_path: Path
+) -> None:
+    target = uri(store, tmp_path.name, max_attempts=1)
+    store.fail("PUT", "orders-1/00000000000000000000.log", how="503", times=None)
+    result = run("convert", source, target, *SETTINGS, "--json")
+    assert result.exit_code == 1
+    failed = [row for row in json_lines(result.stdout) if row.get("status") == "failed"]
+    assert [row["target"].rpartition("/orders-")[2] for row in failed] == ["1/00000000000000000000.log"]
+    assert "gave up after 1 attempt" in failed[0]["error"]
+    assert not (downloaded(store, tmp_path.name, tmp_path / "part") / MANIFEST).exists()
+    store.heal()
+    assert run("convert", source, target, *SETTINGS).exit_code == 0
+    assert run("convert", source, tmp_path / "local", *SETTINGS).exit_code == 0
+    there = downloaded(store, tmp_path.name, tmp_path / "there")
+    assert content(there) == content(tmp_path / "local")
+    assert manifest(there) == sizes(there)
+
+
+def test_convert_when_killed_before_any_upload_then_the_next_run_completes_the_target(
+    store: FaultyStore, source: Path, tmp_path: Path
+) -> None:
+    target = uri(store, tmp_path.name)
+    uploads, kills = 0, 0
+    while True:
+        uploads += 3
+        if not convert_and_kill(store, source, target, uploads):
+            break
+        kills += 1
+        part = downloaded(store, tmp_path.name, tmp_path / f"part{kills}")
+        assert not (part / MANIFEST).exists()
+    assert kills >= 3
+    assert run("convert", source, tmp_path / "local", *SETTINGS).exit_code == 0
+    there = downloaded(store, tmp_path.name, tmp_path / "there")
+    assert content(there) == content(tmp_path / "local")
+    assert manifest(there) == sizes(there)
+
+
+def convert_and_kill(store: FaultyStore, source: Path, target: str, uploads: int) -> bool:
+    """Kill a conversion when it has begun `uploads` uploads. Returns whether it was killed."""
+    begun = len(store.requests_of("PUT"))
+    arguments = command("convert", source, target, *SETTINGS)
+    with subprocess.Popen(arguments, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            if len(store.requests_of("PUT")) - begun >= uploads:
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+    return process.returncode != 0
+
+
+def test_convert_when_the_manifest_is_refused_then_fails_and_the_next_run_commits(
+    store: FaultyStore, source: Path, tmp_path: Path
+) -> None:
+    target = uri(store, tmp_path.name, max_attempts=1)
+    store.fail("PUT", MANIFEST, how="503", times=None)
+    failed = run("convert", source, target, *SETTINGS)
     assert failed.exit_code != 0
-    assert "out of service" in failed.output + str(failed.exception)
-    assert manifest_of(target) is None
-    assert run("convert", log, target, *OPTIONS).exit_code == 0
-    assert files_in(target) == expected
-    assert manifest_of(target) is not None
+    assert not (downloaded(store, tmp_path.name, tmp_path / "part") / MANIFEST).exists()
+    store.heal()
+    assert run("convert", source, target, *SETTINGS).exit_code == 0
+    there = downloaded(store, tmp_path.name, tmp_path / "there")
+    assert manifest(there) == sizes(there) != {}
 
 
 @pytest.mark.parametrize("scheme", ["backup", "tiered"])
-def test_convert_when_target_is_a_view_then_refused(log: Path, tmp_path: Path, scheme: str) -> None:
+def test_convert_when_the_target_is_a_view_then_is_refused(source: Path, tmp_path: Path, scheme: str) -> None:
     (tmp_path / "store").mkdir()
-    refused = run("convert", log, f"{scheme}+file://{tmp_path / 'store'}", *OPTIONS)
+    refused = run("convert", source, f"{scheme}+file://{tmp_path}/store", *SETTINGS)
     assert refused.exit_code == 2
     assert list((tmp_path / "store").iterdir()) == []
