@@ -15,6 +15,11 @@ MAX_LONG = 2**63 - 1
 
 _MAX_ARROW_BYTES = 1024 * 1024 * 1024
 
+# Of the options that both sources and sinks pass to the file system of a URI.
+FILE_SYSTEM_HELP = (
+    "for the file system of a URI, by its name in `pyarrow.fs`. The query of a URI may also set it"
+)
+
 
 def one_of(values: tuple[str, ...]) -> Callable[[str], str]:
     """Return a function that parses one of `values`, in any case."""

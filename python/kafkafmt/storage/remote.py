@@ -29,7 +29,7 @@ from kafkafmt.records.remote import (
     file_system_errors,
 )
 from kafkafmt.records.retries import NO_RETRIES, Retries
-from kafkafmt.storage.upload import Upload
+from kafkafmt.storage.upload import OBJECT_STORES, Upload
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 # A listing of a folder counts as current until the next multiple of this time.
 LISTED_FOR_NS = 10_000_000_000
 # A file that is written in chunks is kept in memory up to this size, until it is uploaded.
+_COPIED_BYTES = 8 * MIB
 _SPOOLED_BYTES = 8 * MIB
 # The part of a memory plan for what is read ahead from a remote storage.
 READ_AHEAD = Part("read ahead", MIB, one_in=8, most_bytes=32 * MIB)
@@ -214,6 +215,19 @@ class RemoteStorage:
         with source.open("rb") as file:
             self._upload(path, file, os.fstat(file.fileno()).st_size)
         source.unlink()
+
+    def copy(self, source: RemotePath, path: RemotePath) -> None:
+        """Copy a file within the storage. On an object store it appears whole, and does not pass this machine."""
+        filesystem = self._writable(path)
+        if filesystem.type_name not in OBJECT_STORES:
+            with self.open(source) as file:
+                self.write(path, iter(lambda: file.read(_COPIED_BYTES), b""))
+            return
+        try:
+            request = partial(filesystem.copy_file, source.path, path.path)
+            self.retries.run(request, "cannot be copied", source.uri)
+        except file_system_errors() as error:
+            raise file_system_error(error, "cannot be copied", source.uri) from error
 
     def _upload(self, path: RemotePath, source: IO[bytes], size: int) -> None:
         upload = Upload(self._writable(path), path.path, path.uri, self.retries)

@@ -18,7 +18,7 @@ from kafkafmt.records.retries import Retries
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-_OBJECT_STORES = ("s3", "gcs", "abfs")
+OBJECT_STORES = ("s3", "gcs", "abfs")
 _COPY_BYTES = 1024 * 1024
 # Parts of an upload that the store has not answered yet are in memory, up to this size.
 _PENDING_BYTES = 64 * 1024 * 1024
@@ -37,7 +37,7 @@ class Upload:
     def run(self, source: IO[bytes], size: int) -> None:
         """Upload the first `size` bytes of a local file. Raises OSError; then an object of a wrong size is deleted."""
         written = self.path
-        if self.filesystem.type_name not in _OBJECT_STORES:
+        if self.filesystem.type_name not in OBJECT_STORES:
             folder, _, name = self.path.rpartition("/")
             written = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
         try:

@@ -11,20 +11,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TypeVar
 
 from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directory
 from kafkafmt.log.appender import ensure_not_open
-from kafkafmt.log.partition_log import PartitionLog
-from kafkafmt.log.segment import LOG_SUFFIX, segment_file_name
+from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
 from kafkafmt.spark.sink.offsets import move_offsets
+from kafkafmt.spark.sink.placing import by_partition, in_threads, place
 from kafkafmt.spark.sink.staging import (
     POSITIONS_SUFFIX,
     StagedSegment,
@@ -34,14 +30,10 @@ from kafkafmt.spark.sink.staging import (
     stagings,
     sync,
 )
-from kafkafmt.types import TopicPartition
+from kafkafmt.spark.sink.store import recover_store
+from kafkafmt.storage import RemotePath, storage_path
 
 _LOG = logging.getLogger(__name__)
-_AT_ONCE = 8
-_REMEDY = 'repartition("topic", "partition").sortWithinPartitions("offset") gives each partition to one task'
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -82,18 +74,11 @@ class Commit:
         self, staging: Path, segments: Sequence[StagedSegment], batch: StreamBatch | None
     ) -> Manifest:
         """Check the segments, write their offsets, and return the manifest, which is written."""
-        partitions: dict[TopicPartition, list[StagedSegment]] = {}
-        for segment in segments:
-            partitions.setdefault(segment.topic_partition, []).append(segment)
-        _in_threads(lambda segment: self._ensure_staged(staging, segment), segments)
-        _in_threads(lambda where: ensure_not_open(self.folder / str(where)), partitions)
-        bases = _in_threads(lambda item: self._base_offsets(*item), partitions.items())
-        placed = [
-            (segment, base)
-            for found, bases_of in zip(partitions.values(), bases, strict=True)
-            for segment, base in sorted(zip(found, bases_of, strict=True), key=lambda pair: pair[1])
-        ]
-        _in_threads(lambda pair: _move(staging, *pair), placed)
+        partitions = by_partition(segments)
+        in_threads(lambda segment: self._ensure_staged(staging, segment), segments)
+        in_threads(lambda where: ensure_not_open(self.folder / str(where)), partitions)
+        placed = place(self.folder, partitions, keeps_offsets=self.keeps_offsets, overwrite=self.overwrite)
+        in_threads(lambda pair: _move(staging, *pair), placed)
         targets = [PlacedSegment(str(one.topic_partition), one.stem, base) for one, base in placed]
         manifest = Manifest(tuple(targets), batch=batch)
         if self.overwrite:
@@ -110,23 +95,6 @@ class Commit:
                 "executors have to share this folder"
             )
             raise FileNotFoundError(errno.ENOENT, message, str(path))
-
-    def _base_offsets(self, where: TopicPartition, segments: list[StagedSegment]) -> list[int]:
-        """Return the base offset of each segment in its log. Raises ValueError if offsets overlap."""
-        path = self.folder / str(where)
-        log = PartitionLog(path) if path.exists() and not self.overwrite else None
-        if self.keeps_offsets:
-            ordered = sorted(segments, key=lambda segment: segment.base_offset)
-            for before, after in pairwise(ordered):
-                if after.base_offset < before.next_offset:
-                    raise ValueError(
-                        f"partition {where}: offsets {_range(before)} and {_range(after)} overlap: {_REMEDY}"
-                    )
-            if log is not None:
-                _ensure_free(log, where, ordered)
-            return [segment.base_offset for segment in segments]
-        spans = (segment.next_offset - segment.base_offset for segment in segments)
-        return list(accumulate(spans, initial=0 if log is None else log.closed_end_offset()))[:-1]
 
 
 def abort(folder: Path, names: Iterable[str]) -> None:
@@ -145,17 +113,21 @@ def abort(folder: Path, names: Iterable[str]) -> None:
                 remove(folder / name)
 
 
-def recover(folder: str | os.PathLike[str], *, remove_staging: bool = False) -> None:
+def recover(folder: str | os.PathLike[str] | RemotePath, *, remove_staging: bool = False) -> None:
     """Finish the commits to a log directory that a killed driver left, and remove the staged files of dead jobs.
 
     Every write to the folder does this first, without `remove_staging`.
 
+    folder: a path, or a URI with the settings of its file system.
     remove_staging: also remove staged files of jobs that may be alive, as of a driver on another machine. Use it only
     while no job writes to the folder.
 
     Raises DirectoryLockedError, before anything is changed, if a broker runs on the folder; OSError.
     """
-    path = Path(folder)
+    path = storage_path(folder)
+    if not isinstance(path, Path):
+        recover_store(path, remove_staging=remove_staging)
+        return
     with lock_log_directory(path), locked(path):
         for staging in _roll_forward(path):
             if remove_staging:
@@ -186,35 +158,6 @@ def _remove_older(folder: Path, query: str) -> None:
             remove(staging)
 
 
-def _ensure_free(log: PartitionLog, where: TopicPartition, segments: Sequence[StagedSegment]) -> None:
-    """Raise ValueError if the log contains offsets of the segments, or a segment that begins within them.
-
-    segments: in ascending order of offsets.
-    """
-    there = log.segments()
-    bases = [segment.base_offset for segment in there]
-    if there and segments[-1].base_offset >= bases[-1]:
-        log.closed_end_offset()
-    ends: dict[int, int] = {}
-    for segment in segments:
-        after = bisect_right(bases, segment.base_offset)
-        for number in range(max(after - 1, 0), min(after + 1, len(there))):
-            if number not in ends:
-                ends[number] = there[number].find_next_offset()
-            if bases[number] < min(segment.next_offset, ends[number]) and segment.base_offset < ends[number]:
-                raise ValueError(
-                    f"partition {where}: offsets {_range(segment)} overlap with those that are there, "
-                    f"{bases[number]} to {ends[number] - 1} ({there[number].path})"
-                )
-            if segment.base_offset < bases[number] < segment.next_offset:
-                name = segment_file_name(bases[number])
-                raise ValueError(f"partition {where}: {name} begins within offsets {_range(segment)}")
-
-
-def _range(segment: StagedSegment) -> str:
-    return f"{segment.base_offset} to {segment.next_offset - 1}"
-
-
 def _move(staging: Path, segment: StagedSegment, base_offset: int) -> None:
     if base_offset != segment.base_offset:
         log, positions = (staging / f"{segment.stem}{suffix}" for suffix in (LOG_SUFFIX, POSITIONS_SUFFIX))
@@ -231,8 +174,3 @@ def _folders(staging: Path, segments: Sequence[PlacedSegment]) -> tuple[str, ...
         put_segment(staging / segment.stem, path, segment.base_offset)
     sync([staging / f"{number}.new" for number in numbers.values()])
     return tuple(numbers)
-
-
-def _in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return list(threads.map(function, items))

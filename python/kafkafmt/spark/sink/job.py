@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -16,6 +17,7 @@ from kafkafmt.spark.sink.columns import InputColumns
 from kafkafmt.spark.sink.commit import Commit, abort, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.staging import Owner, StagedSegment, ensure_shared, new_attempt, new_name
+from kafkafmt.spark.sink.store import StoreCommit, abort_store, stage
 from kafkafmt.spark.sink.writing import write_task
 
 if TYPE_CHECKING:
@@ -77,9 +79,17 @@ class SinkJob:
 
     def _staged(self, rows: Iterable[pa.RecordBatch], query: str | None) -> Sequence[StagedSegment]:
         owner = None if self.owner is None else replace(self.owner, query=query)
-        ensure_shared(self.options.folder)
-        with lock_log_directory(self.options.folder):
-            attempt = new_attempt(self.options.folder, self.staging, owner)
+        folder = self.options.folder
+        if not isinstance(folder, Path):
+            return stage(
+                folder,
+                self.staging,
+                owner,
+                lambda attempt: write_task(rows, attempt, self.columns, self.options),
+            )
+        ensure_shared(folder)
+        with lock_log_directory(folder):
+            attempt = new_attempt(folder, self.staging, owner)
             return write_task(rows, attempt, self.columns, self.options)
 
     def commit(self, results: Sequence[TaskResult], batch_number: int | None = None) -> None:
@@ -99,10 +109,19 @@ class SinkJob:
                 )
             batch = StreamBatch(query, batch_number)
         segments = [segment for result in staged for segment in result.segments]
-        commit = Commit(self.options.folder, self.columns.keeps_offsets, self.overwrite)
-        commit.run(staged[0].staging, segments, batch)
+        folder, keeps_offsets = self.options.folder, self.columns.keeps_offsets
+        if isinstance(folder, Path):
+            Commit(folder, keeps_offsets, self.overwrite).run(staged[0].staging, segments, batch)
+            return
+        owner = None if self.owner is None else replace(self.owner, query=staged[0].query)
+        commit = StoreCommit(folder, keeps_offsets=keeps_offsets, overwrite=self.overwrite)
+        commit.run(staged[0].staging, segments, batch, owner)
 
     def abort(self, results: Sequence[TaskResult]) -> None:
         """Remove what the tasks staged, or finish the commit if it has begun."""
         names = {result.staging for result in results}
-        abort(self.options.folder, {self.staging, *names})
+        folder = self.options.folder
+        if isinstance(folder, Path):
+            abort(folder, {self.staging, *names})
+        else:
+            abort_store(folder, {self.staging, *names})

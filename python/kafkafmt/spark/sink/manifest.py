@@ -23,6 +23,7 @@ from pathlib import Path
 from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, remove, sync
+from kafkafmt.storage import StoragePath, read_file, write_file
 
 _QUERY = re.compile(r"[0-9A-Za-z-]{1,100}")
 
@@ -34,18 +35,24 @@ class StreamBatch:
     query: str
     number: int
 
-    def is_committed(self, folder: Path) -> bool:
+    def is_committed(self, folder: StoragePath) -> bool:
         """Return whether this or a later micro-batch of the query was committed to a log directory."""
         try:
-            return int(json.loads(read_regular(self._record(folder)))["batch"]) >= self.number
+            record = self._record(folder)
+            found = read_regular(record) if isinstance(record, Path) else read_file(record)
+            return int(json.loads(found)["batch"]) >= self.number
         except FileNotFoundError:
             return False
 
-    def note(self, folder: Path) -> None:
+    def note(self, folder: StoragePath) -> None:
         """Record durably that the micro-batch is committed."""
-        replace_file(self._record(folder), json.dumps({"batch": self.number}).encode())
+        record, data = self._record(folder), json.dumps({"batch": self.number}).encode()
+        if isinstance(record, Path):
+            replace_file(record, data)
+        else:
+            write_file(record, data)
 
-    def _record(self, folder: Path) -> Path:
+    def _record(self, folder: StoragePath) -> StoragePath:
         if not _QUERY.fullmatch(self.query):
             raise ValueError(f"query id: expected letters, digits and dashes, found {self.query!r}")
         return folder / f".kafkafmt-stream-{self.query}"

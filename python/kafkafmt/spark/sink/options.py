@@ -12,8 +12,9 @@ from kafkafmt._util.sizes import size_text
 from kafkafmt.build.builder import DEFAULT_BATCH_SIZE, RecordBatchBuilder
 from kafkafmt.log.batch_writer import MAX_INT32
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
-from kafkafmt.spark.values import one_of, parse_number, parse_partition, parse_size
-from kafkafmt.storage.locations import without_secrets
+from kafkafmt.spark.values import FILE_SYSTEM_HELP, one_of, parse_number, parse_partition, parse_size
+from kafkafmt.storage import StoragePath
+from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, Storages, without_secrets
 from kafkafmt.types import Codec, TopicPartition
 
 UNITS = ("records", "batches")
@@ -25,7 +26,6 @@ _OF_RECORDS = ("codec", "level", "magic", "batchSize")
 _CODECS = tuple(codec.name.lower() for codec in Codec)
 _MAX_MAGIC = 2
 _LEVEL = re.compile(r"[+-]?\d{1,3}")
-_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<root>//[^/]*)?(?P<path>/.*)?")
 
 
 def is_topic(name: str) -> bool:
@@ -72,7 +72,7 @@ TARGET_OPTIONS = (
     Option("partition", parse_partition, None, "the partition of all rows; required without such a column"),
 )
 SINK_OPTIONS = (
-    Option("path", str, "", "the log directory, a local or a mounted folder"),
+    Option("path", str, "", "the log directory: a local or a mounted folder, or a URI of an object store"),
     Option("unit", one_of(UNITS), None, "`records` or `batches`; by default the columns decide"),
     *TARGET_OPTIONS,
     Option(
@@ -99,6 +99,7 @@ SINK_OPTIONS = (
         size_text(DEFAULT_BUFFER_BYTES),
         "the most bytes that a task buffers before it writes them",
     ),
+    *(Option(name, str, None, FILE_SYSTEM_HELP) for name in FILE_SYSTEM_OPTIONS),
 )
 # The options that Spark adds to those of a stream.
 OF_STREAMS = tuple(Option(name, str, None, "of Spark") for name in ("checkpointLocation", "queryName"))
@@ -112,7 +113,7 @@ class WriteOptions:
     names of the given options that control how batches are built.
     """
 
-    folder: Path
+    folder: StoragePath
     unit: str | None = None
     offsets: str | None = None
     topic: str | None = None
@@ -150,21 +151,19 @@ class WriteOptions:
             )
 
 
-def _folder(given: Options) -> Path:
+def _folder(given: Options) -> StoragePath:
     path = given["path"]
     if not path:
         raise ValueError(
             "no path: expected a log directory, as save(path) or start(path); of a table of the catalog Spark tells "
             "none: INSERT INTO takes a temporary view USING kafkafmt OPTIONS (path ...)"
         )
-    match = _URI.fullmatch(path)
-    if match is None or (match["scheme"].lower() != "file" and match["root"] is None):
-        return Path(path).absolute()
-    if match["scheme"].lower() != "file":
-        raise ValueError(
-            f"{without_secrets(path)}: expected a local or a mounted folder, since a commit renames files, which "
-            "object stores cannot: write to such a folder, then copy it there"
+    settings = {name: given[name] for name in FILE_SYSTEM_OPTIONS if name in given}
+    folder = Storages(settings).locate(path)
+    if isinstance(folder, Path):
+        given.ensure_none_of(
+            settings, "a local folder has no such setting; expected it with the URI of a store"
         )
-    if match["root"] not in (None, "//", "//localhost") or not match["path"]:
-        raise ValueError(f"{path}: expected file:///path")
-    return Path(match["path"])
+    elif not folder.storage.is_writable:
+        raise ValueError(f"{without_secrets(path)}: expected a store, found a read-only view of one")
+    return folder.absolute()

@@ -35,8 +35,8 @@ SEGMENT_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
 # The positions of the batches of a staged segment, if the commit assigns their offsets.
 POSITIONS_SUFFIX = ".positions"
 MANIFEST = "manifest.json"
+OWNER = "owner.json"
 
-_OWNER = "owner.json"
 _LOCK = ".kafkafmt-lock"
 _NAME = re.compile(r"\.kafkafmt-[0-9a-f]{32}\.staging")
 _SYNCED_AT_ONCE = 8
@@ -114,6 +114,11 @@ def new_name() -> str:
     return f".kafkafmt-{token_hex(16)}.staging"
 
 
+def is_staging(name: str) -> bool:
+    """Return whether a folder in a log directory is a staging folder."""
+    return _NAME.fullmatch(name) is not None
+
+
 def ensure_shared(folder: Path) -> None:
     """Raise FileNotFoundError if the log directory, which the driver has created, is not on this machine."""
     if not folder.is_dir():
@@ -129,7 +134,7 @@ def new_attempt(folder: Path, name: str, owner: Owner | None) -> Path:
     if owner is not None:
         temporary = staging / token_hex(8)
         temporary.write_text(json.dumps(vars(owner)))
-        temporary.rename(staging / _OWNER)
+        temporary.rename(staging / OWNER)
     attempt = staging / token_hex(8)
     attempt.mkdir()
     return attempt
@@ -138,13 +143,13 @@ def new_attempt(folder: Path, name: str, owner: Owner | None) -> Path:
 def stagings(folder: Path) -> list[Path]:
     """Return the staging folders of all jobs in a log directory."""
     with os.scandir(folder) as entries:
-        return sorted(Path(entry.path) for entry in entries if _NAME.fullmatch(entry.name) and entry.is_dir())
+        return sorted(Path(entry.path) for entry in entries if is_staging(entry.name) and entry.is_dir())
 
 
 def owner_of(staging: Path) -> Owner | None:
     """Return the owner of a staging folder, or None if it is unknown."""
     try:
-        return Owner(**json.loads(read_regular(staging / _OWNER)))
+        return Owner(**json.loads(read_regular(staging / OWNER)))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -157,7 +162,7 @@ def remove(staging: Path) -> None:
     for _ in range(3):
         with contextlib.suppress(OSError):
             for path in list(staging.iterdir()):
-                if path.name != _OWNER:
+                if path.name != OWNER:
                     shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(staging, ignore_errors=True)
         if not staging.exists():

@@ -19,6 +19,7 @@ from kafkafmt.spark.selection import (
     parse_topic_selection,
 )
 from kafkafmt.spark.values import (
+    FILE_SYSTEM_HELP,
     MAX_LONG,
     one_of,
     parse_arrow_size,
@@ -75,9 +76,6 @@ BOUNDS = (
         None,
         "milliseconds. Each partition ends before its first record whose timestamp is at or after it, or at its end",
     ),
-)
-_FILE_SYSTEM_HELP = (
-    "for the file system of a URI, by its name in `pyarrow.fs`. The query of a URI may also set it"
 )
 SOURCE_OPTIONS = (
     Option("path", str, "", "a log directory, a partition folder, a segment file, or a glob; local or a URI"),
@@ -156,7 +154,7 @@ SOURCE_OPTIONS = (
     Option(
         "maxBatchBytes", parse_arrow_size, size_text(DEFAULT_BATCH_BYTES), "about the size of an Arrow batch"
     ),
-    *(Option(name, str, None, _FILE_SYSTEM_HELP) for name in FILE_SYSTEM_OPTIONS),
+    *(Option(name, str, None, FILE_SYSTEM_HELP) for name in FILE_SYSTEM_OPTIONS),
     Option(
         "key_ring",
         str,
