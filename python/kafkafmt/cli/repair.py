@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.options import json_option
+from kafkafmt.cli.options import json_option, key_ring_option
 from kafkafmt.cli.output import (
     in_words,
     notify,
@@ -19,27 +19,17 @@ from kafkafmt.cli.output import (
     range_in_words,
     size_in_words,
 )
-from kafkafmt.cli.values import complete_folders
+from kafkafmt.cli.values import Folder
 from kafkafmt.jobs.repair import LostRange, PartitionReport, RepairReport, repair_in_place, size_in_bytes
 from kafkafmt.jobs.repair import repair as repair_to
+from kafkafmt.storage import StoragePath
 
 _COLUMNS = ("partition", "segments#", "batches#", "records#", "offsets", "size#", "result")
 
 
 @click.command(cls=HelpCommand, common="--in-place --yes --dry-run --deep --json", page="forensics.md")
-@click.argument(
-    "source",
-    metavar="SRC",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    shell_complete=complete_folders,
-)
-@click.argument(
-    "target",
-    metavar="[DST]",
-    required=False,
-    type=click.Path(path_type=Path),
-    shell_complete=complete_folders,
-)
+@click.argument("source", metavar="SRC", type=Folder())
+@click.argument("target", metavar="[DST]", required=False, type=Folder())
 @click.option("--in-place", is_flag=True, help="Replace the wrong files of SRC. No broker may run on it.")
 @click.option("--yes", is_flag=True, help="Confirm --in-place.")
 @click.option("--dry-run", is_flag=True, help="Report what would be kept and what is lost. Write nothing.")
@@ -49,9 +39,10 @@ _COLUMNS = ("partition", "segments#", "batches#", "records#", "offsets", "size#"
     help="Decompress all batches, and leave out those whose records cannot be read although the CRC is valid.",
 )
 @json_option("Print JSON lines: one object for each partition, and one for the directory.")
+@key_ring_option()
 def repair(
-    source: Path,
-    target: Path | None,
+    source: StoragePath,
+    target: StoragePath | None,
     in_place: bool,
     yes: bool,
     dry_run: bool,
@@ -63,11 +54,12 @@ def repair(
     SRC is a log directory, or the folder of one partition. Writes what is sound of it to the new folder DST: batches
     are the same bytes with the same offsets. Damaged ranges are left out, which leaves gaps in the offsets. A torn end
     is cut off. Everything beside the segments is made from the batches: indexes, the states of producers, leader
-    epochs, and the checkpoints of the directory. SRC is never changed without --in-place.
+    epochs, and the checkpoints of the directory. SRC is never changed without --in-place. SRC and DST may be URIs.
 
     \b
     kafkafmt repair /var/lib/kafka --dry-run
     kafkafmt repair /var/lib/kafka /var/lib/kafka-repaired
+    kafkafmt repair s3://bucket/logs s3://bucket/logs-repaired
     kafkafmt repair /var/lib/kafka --in-place --yes
 
     By default a batch is sound if its header, its CRC and its offsets are: a broker serves such batches. With --deep
@@ -81,17 +73,22 @@ def repair(
     partition, which brokers ignore: remove it when it is no longer needed. The log directory is locked as by a broker.
     If a run is killed, the next one completes it.
 
+    For a URI as DST, the files are written below $TMPDIR first, which needs as much space. While they are uploaded, and
+    after a kill, DST has kafkafmt-incomplete.json, and readers refuse it. The next run begins again.
+
     Exit status: 0 if no record is lost; 1 if records are lost; 2 for wrong arguments. An incomplete batch or zeros at
     the end of a log are not lost records: a broker cuts them off, too.
     """
     _ensure_options(target, in_place=in_place, yes=yes, dry_run=dry_run)
+    if in_place and not isinstance(source, Path):
+        raise click.UsageError(f"--in-place is for a local folder, found {source}: name a new folder, DST")
     with progress_bar() as bar:
         task = bar.add_task("repairing", total=size_in_bytes(source))
 
         def progress(read_bytes: int) -> None:
             bar.advance(task, read_bytes)
 
-        if in_place and not dry_run:
+        if isinstance(source, Path) and in_place and not dry_run:
             report = repair_in_place(source, deep=deep, progress=progress)
         else:
             report = repair_to(source, None if dry_run else target, deep=deep, progress=progress)
@@ -104,7 +101,7 @@ def repair(
     return 0 if report.is_lossless else 1
 
 
-def _ensure_options(target: Path | None, *, in_place: bool, yes: bool, dry_run: bool) -> None:
+def _ensure_options(target: StoragePath | None, *, in_place: bool, yes: bool, dry_run: bool) -> None:
     if in_place and target is not None:
         raise click.UsageError("--in-place and DST: choose one")
     if yes and not in_place:
@@ -117,7 +114,7 @@ def _ensure_options(target: Path | None, *, in_place: bool, yes: bool, dry_run: 
         raise click.UsageError("expected DST, --in-place or --dry-run")
 
 
-def _print_objects(source: Path, report: RepairReport) -> None:
+def _print_objects(source: StoragePath, report: RepairReport) -> None:
     for one in report.partitions:
         print_json({**asdict(one), "is_lossless": one.is_lossless})
     print_json(

@@ -20,6 +20,7 @@ from kafkafmt.log.partition_log import PartitionLog, partition_folder
 from kafkafmt.log.segment import Segment
 from kafkafmt.storage import RemotePath, StoragePath, side_by_side, storage_of
 from kafkafmt.storage.backups.generations import is_backup
+from kafkafmt.storage.publication import ensure_complete
 from kafkafmt.types import TopicPartition, check_int
 
 
@@ -142,6 +143,7 @@ class FollowedFolders:
         storage, own, before = storage_of(self._path), partition_of(self._path), self.folders
         with storage.entries(self._path) as found:
             entries = {entry.name: entry for entry in found}
+        ensure_complete(self._path, entries)
         if own is not None and any(segment_entries(entries.values())):
             self.folders, self._known = {own: self._path}, {}
             return before.keys() ^ self.folders.keys()

@@ -28,6 +28,7 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
 )
 from kafkafmt.storage import RemotePath, StoragePath, Storages, side_by_side, storage_of
+from kafkafmt.storage.publication import ensure_complete
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class Listing:
             self._listed[key] = {}
             with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
                 self._listed[key] = {entry.name: entry for entry in entries}
+            ensure_complete(folder, self._listed[key])
         return self._listed[key]
 
     def _subfolders(self, folder: StoragePath) -> list[StoragePath]:

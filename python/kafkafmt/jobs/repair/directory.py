@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkafmt._util.files import NotRegularFileError, read_regular, replace_file
+from kafkafmt._util.files import replace_file
 from kafkafmt.jobs.repair.report import RepairReport
+from kafkafmt.jobs.repair.scan import files_of, read_if_there
 from kafkafmt.log.broker_files.cluster_files import parse_meta_properties
 from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import (
@@ -24,6 +25,7 @@ from kafkafmt.log.checkpoints import (
     log_start_offsets_to_bytes,
     parse_offset_checkpoint,
 )
+from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -52,7 +54,7 @@ class DirectoryFiles:
     target: None to write nothing, and only report.
     """
 
-    def __init__(self, source: Path, target: Path | None, report: RepairReport) -> None:
+    def __init__(self, source: StoragePath, target: Path | None, report: RepairReport) -> None:
         self._source, self._target, self._report = source, target, report
 
     def begin(self, changing: TopicPartition) -> None:
@@ -60,7 +62,7 @@ class DirectoryFiles:
         if self._target is None:
             return
         (self._target / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-        offsets, _ = _parse(_read(self._source / RECOVERY_POINTS) or b"")
+        offsets, _ = _parse(read_if_there(self._source / RECOVERY_POINTS) or b"")
         offsets[changing] = 0
         replace_file(self._target / RECOVERY_POINTS, log_start_offsets_to_bytes(offsets))
 
@@ -72,7 +74,7 @@ class DirectoryFiles:
         for name in OFFSET_CHECKPOINTS:
             self._write_checkpoint(name, bounds, only)
         for name in (META_PROPERTIES, *_COPIED):
-            data = _read(self._source / name)
+            data = read_if_there(self._source / name)
             if name == META_PROPERTIES and data is not None and not _is_sound_meta(data):
                 self._report.notes.append(
                     f"{name}: damaged: a broker does not start before it is written again"
@@ -80,13 +82,13 @@ class DirectoryFiles:
             elif data is not None:
                 self._put(name, data)
         if not only:
-            marker = _read(self._source / CLEAN_SHUTDOWN)
+            marker = read_if_there(self._source / CLEAN_SHUTDOWN)
             self._put(CLEAN_SHUTDOWN, marker if marker is not None and self._report.is_lossless else b"")
 
     def tell_others(self) -> None:
         """Report what else is in the directory."""
         in_place = self._source == self._target
-        for path in sorted(self._source.iterdir()):
+        for path in files_of(self._source):
             if path.is_dir():
                 if TopicPartition.from_folder_name(path.name) is not None or path.name == _INDEX_CACHE:
                     continue
@@ -103,7 +105,7 @@ class DirectoryFiles:
                 self._report.notes.append(f"{path.name}: not a file of a broker, left out")
 
     def _write_checkpoint(self, name: str, bounds: Mapping[TopicPartition, LogBounds], only: bool) -> None:
-        data = _read(self._source / name)
+        data = read_if_there(self._source / name)
         if data is None:
             return
         offsets, is_sound = _parse(data)
@@ -130,7 +132,9 @@ class DirectoryFiles:
             self._put(name, log_start_offsets_to_bytes(kept))
 
     def _put(self, name: str, data: bytes) -> None:
-        if self._target is not None and (self._target != self._source or _read(self._source / name) != data):
+        if self._target is not None and (
+            self._target != self._source or read_if_there(self._source / name) != data
+        ):
             replace_file(self._target / name, data)
 
 
@@ -167,10 +171,3 @@ def _is_sound_meta(data: bytes) -> bool:
     except BrokerFileError:
         return False
     return True
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return read_regular(path)
-    except (FileNotFoundError, NotRegularFileError):
-        return None

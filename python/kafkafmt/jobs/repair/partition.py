@@ -12,18 +12,18 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkafmt._util.files import NotRegularFileError, read_regular, write_durably
+from kafkafmt._util.files import write_durably
 from kafkafmt.jobs.repair.epochs import EpochTracker, epochs_to_bytes
 from kafkafmt.jobs.repair.losses import Coverage
 from kafkafmt.jobs.repair.plan import KeptSegment, PartitionPlan, plan_partition
 from kafkafmt.jobs.repair.producers import ProducerTracker
 from kafkafmt.jobs.repair.report import PartitionReport
-from kafkafmt.jobs.repair.scan import Progress, log_files, scan_files
+from kafkafmt.jobs.repair.scan import Progress, files_of, log_files, read_if_there, scan_files
 from kafkafmt.log.batch_writer import BatchWriter
 from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, CheckpointError, parse_leader_epochs
 from kafkafmt.log.indexes import (
@@ -45,6 +45,7 @@ from kafkafmt.log.segment import (
     segment_file_name,
 )
 from kafkafmt.records.range import RecordsRange
+from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class ChangedWhileReadError(OSError):
 class ScannedPartition:
     """A partition whose files were scanned. report: what is known before anything is written."""
 
-    folder: Path
+    folder: StoragePath
     topic_partition: TopicPartition | None
     plan: PartitionPlan
     report: PartitionReport
@@ -80,7 +81,7 @@ class ScannedPartition:
 
 
 def scan_partition(
-    folder: Path, topic_partition: TopicPartition | None, *, deep: bool, progress: Progress | None
+    folder: StoragePath, topic_partition: TopicPartition | None, *, deep: bool, progress: Progress | None
 ) -> ScannedPartition:
     """Scan the files of a partition, and decide what to keep. Raises OSError. deep: as in `find_damage`."""
     paths, _ = log_files(folder)
@@ -153,13 +154,13 @@ class PartitionWriter:
 
     def removed(self) -> set[str]:
         """Return the names of the source's files that a broker would load, and that the repaired log has not."""
-        names = {path.name for path in self._source.iterdir() if not path.is_dir()}
+        names = {path.name for path in files_of(self._source) if not path.is_dir()}
         return {name for name in names - self.names if name.endswith(_LOADED)}
 
     def _put(self, name: str, data: bytes) -> None:
         """Write a file, unless the source's is the same and stays."""
         self.names.add(name)
-        if self._in_place and _read(self._source / name) == data:
+        if self._in_place and read_if_there(self._source / name) == data:
             return
         self.written.add(name)
         if self._target is not None:
@@ -245,7 +246,7 @@ class PartitionWriter:
 
     def _is_exact(self, name: str, suffix: str, base: int, entries: NDArray[np.void]) -> bool:
         """Whether an index has no unfinished part: a broker does not look for one after a clean shutdown."""
-        data = _read(self._source / name)
+        data = read_if_there(self._source / name)
         if data is None:
             return False
         if suffix == OFFSET_INDEX_SUFFIX:
@@ -260,7 +261,7 @@ class PartitionWriter:
         if segment.file.base_offset is None:
             return []
         name = segment_file_name(segment.file.base_offset, TRANSACTION_INDEX_SUFFIX)
-        data = _read(self._source / name)
+        data = read_if_there(self._source / name)
         if data is None:
             return []
         found = transactions_from_bytes(data, segment.file.base_offset)
@@ -273,7 +274,7 @@ class PartitionWriter:
     def _write_snapshot(self, offset: int, *, is_needed: bool) -> None:
         """Write the `.snapshot` of an offset: that of the source, if it is sound; else from the batches before it."""
         name = segment_file_name(offset, SNAPSHOT_SUFFIX)
-        data = _read(self._source / name)
+        data = read_if_there(self._source / name)
         entries = None if data is None else _sound_entries(data, offset)
         if data is not None and entries is not None:
             self._producers.load(entries)
@@ -285,7 +286,7 @@ class PartitionWriter:
             self._put(name, self._producers.snapshot())
 
     def _write_epochs(self) -> None:
-        data = _read(self._source / LEADER_EPOCH_CHECKPOINT)
+        data = read_if_there(self._source / LEADER_EPOCH_CHECKPOINT)
         known = None
         try:
             known = None if data is None else parse_leader_epochs(data, LEADER_EPOCH_CHECKPOINT)
@@ -300,7 +301,7 @@ class PartitionWriter:
         )
 
     def _write_topic_id(self) -> None:
-        data = _read(self._source / PARTITION_METADATA)
+        data = read_if_there(self._source / PARTITION_METADATA)
         found = None if data is None else read_topic_id(self._source)
         if data is not None and found is not None:
             self._put(PARTITION_METADATA, data)
@@ -319,10 +320,10 @@ class PartitionWriter:
             )
 
     def _copy_others(self) -> None:
-        for path in sorted(self._source.iterdir()):
+        for path in files_of(self._source):
             if path.name in self.names or _OURS.fullmatch(path.name):
                 continue
-            if _COPIED.fullmatch(path.name) and (data := _read(path)) is not None:
+            if _COPIED.fullmatch(path.name) and (data := read_if_there(path)) is not None:
                 self._put(path.name, data)
             elif self._in_place and not path.name.endswith(_LOADED):
                 self.names.add(path.name)
@@ -330,7 +331,7 @@ class PartitionWriter:
                 pass  # its batches are in another segment, or it has none: reported by the scan
             elif _SIDECAR_NAME.fullmatch(path.name) is None:
                 self._mend(path.name, "not a file of a log, left out")
-            elif path.suffix in _INDEX_SUFFIXES and not path.with_suffix(LOG_SUFFIX).exists():
+            elif _suffix(path) in _INDEX_SUFFIXES and not path.with_suffix(LOG_SUFFIX).exists():
                 self._mend(path.name, "without a segment, left out")
 
 
@@ -362,13 +363,9 @@ def _sound_entries(data: bytes, offset: int) -> list[SnapshotEntry] | None:
     return entries
 
 
-def _read(path: Path) -> bytes | None:
-    """Read a file; None if it is missing or no regular file."""
-    try:
-        return read_regular(path)
-    except (FileNotFoundError, NotRegularFileError):
-        return None
+def _suffix(path: StoragePath) -> str:
+    return PurePosixPath(path.name).suffix
 
 
-def _read_is_possible(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.R_OK)
+def _read_is_possible(path: StoragePath) -> bool:
+    return path.is_file() and (not isinstance(path, Path) or os.access(path, os.R_OK))

@@ -1,17 +1,20 @@
 """Repair a log directory, or the folder of one partition: into a new folder, or in place.
 
-A new folder is written beside its final name, and renamed when it is complete. So a run that is killed leaves the
-source as it is, and no target.
+A new local folder is written beside its final name, and renamed when it is complete. So a run that is killed leaves the
+source as it is, and no target. For a store, the folder is written on the local disk, and uploaded when it is complete:
+`kafkafmt.storage.publication` says how readers are kept from a part of it.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from kafkafmt._util.directory_lock import (
     lock_log_directory,
@@ -25,10 +28,17 @@ from kafkafmt.jobs.repair.directory import DirectoryFiles, LogBounds
 from kafkafmt.jobs.repair.in_place import FolderChange, finish_change
 from kafkafmt.jobs.repair.partition import PartitionWriter, ScannedPartition, scan_partition
 from kafkafmt.jobs.repair.report import RepairReport
-from kafkafmt.jobs.repair.scan import Progress, log_files
+from kafkafmt.jobs.repair.scan import Progress, files_of, log_files
+from kafkafmt.jobs.rewrite import is_within
 from kafkafmt.log.listing import partition_of, partition_of_folder
 from kafkafmt.log.partition_metadata import read_topic_id
+from kafkafmt.storage import RemotePath, StoragePath
+from kafkafmt.storage.publication import ensure_complete, ensure_new, publish_folder, staged_locally
 from kafkafmt.types import TopicPartition
+
+_Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
+
+_COMMAND = "repair"
 
 
 class RepairError(UserError):
@@ -36,23 +46,26 @@ class RepairError(UserError):
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Source(Generic[_Path]):
     """What is repaired. folders: those of partitions, with the partition. directory: the log directory; None if the
     source is a partition's folder of another name. is_partition: the source is a partition's folder itself.
     """
 
-    path: Path
-    folders: dict[Path, TopicPartition | None]
-    directory: Path | None
+    path: _Path
+    folders: dict[_Path, TopicPartition | None]
+    directory: _Path | None
     is_partition: bool
 
     @classmethod
-    def of(cls, path: Path) -> _Source:
+    def of(cls, path: _Path) -> _Source[_Path]:
         """Look at a folder. Raises RepairError if there is no partition in it, and OSError."""
-        own = partition_of(path)
+        if not path.is_dir():
+            raise RepairError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+        found, own = files_of(path), partition_of(path)
+        ensure_complete(path, {one.name for one in found})
         if own is not None or any(log_files(path)):
             return cls(path, {path: own}, None if own is None else path.absolute().parent, True)
-        named = ((one, partition_of_folder(one.name)) for one in path.iterdir() if one.is_dir())
+        named = ((one, partition_of_folder(one.name)) for one in found if one.is_dir())
         folders = {folder: partition for folder, partition in named if partition is not None}
         if not folders:
             raise RepairError(f"{path}: no folder named <topic>-<partition> here, and no segment")
@@ -73,19 +86,19 @@ class _Source:
         return {topic: next(iter(ids)) for topic, ids in found.items() if len(ids) == 1}
 
 
-def size_in_bytes(source: Path) -> int:
+def size_in_bytes(source: StoragePath) -> int:
     """Return how many bytes a repair of `source` reports to `progress`: it reads all segments twice."""
     return 2 * _Source.of(source).size_in_bytes
 
 
 def repair(
-    source: Path, target: Path | None, *, deep: bool = False, progress: Progress | None = None
+    source: StoragePath, target: StoragePath | None, *, deep: bool = False, progress: Progress | None = None
 ) -> RepairReport:
     """Write what is sound in a log directory, or in a partition's folder, to a new folder of the same kind.
 
     Args:
         source: a log directory, or the folder of a partition. It is not changed.
-        target: a folder that does not exist, or is empty. None to write nothing, and only report.
+        target: a folder that does not exist, or is empty, local or in a store. None to write nothing, and only report.
         deep: also leave out batches whose CRC is valid, but whose records cannot be read.
         progress: called with the number of bytes that were read since its last call; see `size_in_bytes`.
 
@@ -98,16 +111,29 @@ def repair(
         _write_all(found, None, report, deep, progress)
         return report
     _ensure_new(source, target)
-    target = target.resolve()  # a folder cannot be renamed to a link
-    with lock_surroundings(target):
-        target.absolute().parent.mkdir(parents=True, exist_ok=True)
-        staged = StagedFolder(target)
+    with _new_folder(target) as written:
+        _write_all(found, written, report, deep, progress)
+    return report
+
+
+@contextmanager
+def _new_folder(target: StoragePath) -> Iterator[Path]:
+    """Yield a local folder, and publish it as `target` after the block: by a rename, or by uploading it."""
+    with ExitStack() as locks:
+        if isinstance(target, RemotePath):
+            staged = staged_locally(_COMMAND)
+            publish: Callable[[], None] = partial(publish_folder, staged.path, target, _COMMAND)
+        else:
+            target = target.resolve()  # a folder cannot be renamed to a link
+            locks.enter_context(lock_surroundings(target))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged = StagedFolder(target)
+            publish = staged.publish
         try:
-            _write_all(found, staged.path, report, deep, progress)
-            staged.publish()
+            yield staged.path
+            publish()
         finally:
             staged.remove()
-    return report
 
 
 def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | None = None) -> RepairReport:
@@ -150,7 +176,11 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
 
 
 def _write_all(
-    source: _Source, target: Path | None, report: RepairReport, deep: bool, progress: Progress | None
+    source: _Source[StoragePath],
+    target: Path | None,
+    report: RepairReport,
+    deep: bool,
+    progress: Progress | None,
 ) -> None:
     """Write all partitions and the files of the log directory into a new folder; with no target, only report."""
     bounds, ids = {}, source.topic_ids()
@@ -182,13 +212,15 @@ def _id_of(partition: TopicPartition | None, ids: dict[str, uuid.UUID]) -> uuid.
     return None if partition is None else ids.get(partition.topic)
 
 
-def _ensure_new(source: Path, target: Path) -> None:
-    if target.is_dir() and not any(target.iterdir()):
+def _ensure_new(source: StoragePath, target: StoragePath) -> None:
+    if is_within(target, source):
+        raise RepairError(f"{target}: is in the source {source}: name a folder elsewhere")
+    if isinstance(target, RemotePath):
+        ensure_new(target, _COMMAND)
+    elif target.is_dir() and not any(target.iterdir()):
         pass
     elif target.exists() or target.is_symlink():
         raise RepairError(f"{target}: already exists: name a new folder, or an empty one")
-    if source.resolve() in (target.resolve(), *target.resolve().parents):
-        raise RepairError(f"{target}: is in the source {source}: name a folder elsewhere")
 
 
 def _linked_partition(source: Path) -> Path:
@@ -201,7 +233,7 @@ def _linked_partition(source: Path) -> Path:
 
 
 @contextmanager
-def _locked(source: _Source) -> Iterator[None]:
+def _locked(source: _Source[Path]) -> Iterator[None]:
     """Lock the log directory, and the ones to which links to its partitions lead."""
     with ExitStack() as locks:
         if source.directory is not None:

@@ -6,14 +6,14 @@ file that ends in `.log.swap` is one, too: if a broker was killed during a compa
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.repair.chains import ChainBuilder
 from kafkafmt.log.damage import Damage, find_damage
@@ -21,6 +21,7 @@ from kafkafmt.log.index_checks import IndexCheck
 from kafkafmt.log.isolation import TransactionTracker
 from kafkafmt.log.segment import LOG_SUFFIX, Segment, SegmentRecords, is_segment_file_name
 from kafkafmt.records.runs import slice_run, with_batch
+from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _SWAP_SUFFIX = ".swap"
 
 Progress = Callable[[int], None]
+_Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
 
 
 @dataclass
@@ -42,7 +44,7 @@ class ScannedFile:
     damage: the damaged ranges. index_findings: what is wrong with the `.index` and the `.timeindex`.
     """
 
-    path: Path
+    path: StoragePath
     base_offset: int | None
     is_active: bool
     size_in_bytes: int
@@ -55,26 +57,41 @@ class ScannedFile:
         return SegmentRecords(self.path, is_active=True)
 
 
-def log_files(folder: Path) -> tuple[list[Path], list[Path]]:
+def files_of(folder: _Path) -> list[_Path]:
+    """Return the paths of all files and folders in a folder, by name. Raises OSError."""
+    storage = storage_of(folder)
+    with storage.entries(folder) as entries:
+        return sorted((storage.path_of(folder, entry) for entry in entries), key=lambda path: path.name)
+
+
+def log_files(folder: _Path) -> tuple[list[_Path], list[_Path]]:
     """Return the candidates for segments in a folder, by name, and others with such a name that are no regular files.
 
     Raises OSError.
     """
-    found, others = list[Path](), list[Path]()
-    for path in sorted(folder.iterdir()):
+    found, others = list[_Path](), list[_Path]()
+    for path in files_of(folder):
         if path.name.endswith((LOG_SUFFIX, LOG_SUFFIX + _SWAP_SUFFIX)):
-            (found if _is_regular(path) else others).append(path)
+            (found if path.is_file() else others).append(path)
     return found, others
 
 
-def scan_files(paths: list[Path], *, deep: bool, progress: Progress | None) -> list[ScannedFile]:
+def read_if_there(path: StoragePath) -> bytes | None:
+    """Read a file; None if it is missing or no regular file. Raises OSError."""
+    try:
+        return read_file(path)
+    except (FileNotFoundError, NotRegularFileError):
+        return None
+
+
+def scan_files(paths: list[StoragePath], *, deep: bool, progress: Progress | None) -> list[ScannedFile]:
     """Scan the candidates of a folder, by name. Raises OSError. deep: as in `find_damage`."""
     named = [path for path in paths if is_segment_file_name(path.name)]
     last = named[-1] if named else None
     return [_scan_file(path, path == last, deep, progress) for path in paths]
 
 
-def _scan_file(path: Path, is_active: bool, deep: bool, progress: Progress | None) -> ScannedFile:
+def _scan_file(path: StoragePath, is_active: bool, deep: bool, progress: Progress | None) -> ScannedFile:
     is_named = is_segment_file_name(path.name)
     chains, refused = ChainBuilder(), list[Damage]()
     indexes = IndexCheck.of(Segment(path, is_active)) if is_named else None
@@ -110,7 +127,7 @@ def _marker_error(run: BatchRun, number: int) -> KafkaFormatError | None:
     return None
 
 
-def _invalid(path: Path, error: KafkaFormatError) -> Damage:
+def _invalid(path: StoragePath, error: KafkaFormatError) -> Damage:
     assert error.position is not None
     assert error.next_position is not None
     return Damage(
@@ -124,10 +141,3 @@ def _invalid(path: Path, error: KafkaFormatError) -> Damage:
         next_offset=None,
         message=error.message,
     )
-
-
-def _is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except OSError:  # a broken link
-        return False

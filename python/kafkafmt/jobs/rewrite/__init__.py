@@ -17,6 +17,7 @@ from kafkafmt.jobs.rewrite.tasks import (
     SegmentTask,
     ensure_folders,
     intact_ranges,
+    is_within,
     plan_segments,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "SegmentTask",
     "ensure_folders",
     "intact_ranges",
+    "is_within",
     "plan_segments",
     "read_sidecar",
     "rewrite_segment",

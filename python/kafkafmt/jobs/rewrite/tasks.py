@@ -112,13 +112,14 @@ def ensure_folders(source: StoragePath, target: StoragePath) -> None:
         raise RewriteError(f"{source}: expected a folder, mounted where it is remote, found a URI")
     if not source.is_dir():
         raise RewriteError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
-    if _is_within(target, source):
+    if is_within(target, source):
         raise RewriteError(f"{target}: the target folder is in the source folder {source}")
     if target.exists() and not target.is_dir():
         raise RewriteError(f"{target}: not a folder")
 
 
-def _is_within(path: StoragePath, folder: StoragePath) -> bool:
+def is_within(path: StoragePath, folder: StoragePath) -> bool:
+    """Whether a path is a folder, or in it."""
     if isinstance(path, Path) and isinstance(folder, Path):
         return path.resolve().is_relative_to(folder.resolve())
     return f"{_stored_at(path)}/".startswith(f"{_stored_at(folder)}/")
