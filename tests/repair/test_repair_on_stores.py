@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,26 +10,7 @@ import pytest
 from cli.logs import run
 from kafkafmt.storage.publication import INCOMPLETE
 from repair.damaged import damaged_log
-from store_folders import files_in, upload, uri_of
-
-_KILLED = """
-import os, sys
-from pathlib import Path
-from kafkafmt.jobs.repair import repair
-from kafkafmt.storage import storage_path
-from kafkafmt.storage.remote import RemoteStorage
-left, steps = int(sys.argv[3]), []
-def counted(request):
-    def call(*arguments):
-        steps.append(None)  # by several threads
-        if len(steps) > left:
-            os._exit(9)
-        return request(*arguments)
-    return call
-RemoteStorage._upload, RemoteStorage.delete = map(counted, (RemoteStorage._upload, RemoteStorage.delete))
-repair(Path(sys.argv[1]), storage_path(sys.argv[2]))
-print(len(steps))
-"""
+from store_folders import KILLED, files_in, run_killed, steps_of, upload, uri_of
 
 
 @pytest.fixture
@@ -73,19 +52,12 @@ def test_repair_when_source_or_target_is_in_a_store_then_files_are_those_of_loca
     assert "already exists" in again.stderr
 
 
-def _killed_at(steps: int, log: Path, target: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-c", _KILLED, str(log), target, str(steps)]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-
-
 def _ensure_all_or_nothing(
     log: Path, expected: dict[str, bytes], options: dict[str, str], stride: int
 ) -> None:
-    whole = _killed_at(1_000, log, uri_of(options, f"repair whole {stride}"))
-    assert whole.returncode == 0, whole.stderr
-    for steps in range(0, int(whole.stdout), stride):
+    for steps in range(0, steps_of("repair", log, uri_of(options, f"repair whole {stride}")), stride):
         target = uri_of(options, f"repair killed {stride} {steps}")
-        assert _killed_at(steps, log, target).returncode == 9
+        assert run_killed(steps, "repair", log, target).returncode == KILLED
         there = files_in(target)
         assert (INCOMPLETE in there) == bool(there)
         if there:

@@ -45,7 +45,7 @@ from kafkafmt.jobs.erase import (
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.rewrite import SegmentTask, run_in_processes
 from kafkafmt.log.topics import left_out_in_words
-from kafkafmt.storage import StoragePath
+from kafkafmt.storage import RemotePath, StoragePath
 
 _Report = TypeVar("_Report")
 
@@ -68,7 +68,7 @@ _SHOWN_RANGES = 8
     page="forensics.md",
 )
 @click.argument("source", metavar="SRC", type=Folder())
-@click.argument("target", metavar="DST", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DST", type=Folder())
 @click.option(
     "--keys",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -104,7 +104,7 @@ _SHOWN_RANGES = 8
 @key_ring_option()
 def erase(
     source: StoragePath,
-    target: Path,
+    target: StoragePath,
     topics: str | None,
     report: Path | None,
     jobs: int | None,
@@ -116,7 +116,7 @@ def erase(
 ) -> int:
     """Write SRC without some records to the new folder DST.
 
-    SRC is a log directory or a partition folder, or a URI. Stop its broker first.
+    SRC is a log directory or a partition folder. Stop its broker first. SRC and DST may be URIs, as s3://bucket/logs.
 
     \b
     kafkafmt erase /var/lib/kafka /clean --keys users.txt
@@ -130,14 +130,15 @@ def erase(
 
     A second pass reads DST again. It proves that no erased record is left, and that all others are there, unchanged.
     DST appears only then. Until then the files are in .DST.erasing. After a kill or a failure, the same command
-    continues there.
+    continues there. For a URI as DST, the files are below $TMPDIR, which needs as much space as DST. While they
+    are uploaded, and after a kill, DST has kafkafmt-incomplete.json, and readers refuse it.
 
     A damaged batch fails its segment: it cannot be searched. With --on-corrupt skip it is left out and reported.
 
     Leader epochs, topic ids, snapshots of producer states, topics.ini and log start offsets are copied.
 
-    With --engine spark each segment is a task. SRC, DST and the module of --where must be at the same paths on all
-    machines, with kafkafmt installed. This needs Java, and pip install 'kafkafmt[spark]'.
+    With --engine spark each segment is a task, and DST is a folder. SRC, DST and the module of --where must be at the
+    same paths on all machines, with kafkafmt installed. This needs Java, and pip install 'kafkafmt[spark]'.
 
     Exit status: 0; 1 if a segment or a proof failed, and then there is no DST; 2 for wrong arguments.
     """
@@ -146,6 +147,8 @@ def erase(
         raise click.UsageError(
             "--jobs is for --engine local: with Spark, --master sets the number, as in local[4]"
         )
+    if engine == "spark" and isinstance(target, RemotePath):
+        raise click.UsageError(f"{target}: a URI as DST is for --engine local; Spark writes to folders only")
     if report is not None and not report.absolute().parent.is_dir():
         raise click.ClickException(f"{report}: its folder does not exist")
     options = _options(settings)
@@ -222,7 +225,7 @@ def _progress(what: str, tasks: Sequence[SegmentTask]) -> Iterator[Progress]:
         yield lambda read_bytes: bar.advance(task, read_bytes)
 
 
-def _fail(result: Erasure, options: EraseOptions, target: Path) -> int:
+def _fail(result: Erasure, options: EraseOptions, target: StoragePath) -> int:
     for error in result.errors:
         notify(error)
     kinds = {report.error_type for report in result.reports}

@@ -14,12 +14,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import tempfile
 import uuid
 from collections.abc import Container
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.directory_lock import LOCK_FILE
 from kafkafmt._util.staging import StagedFolder
 from kafkafmt.storage.local import LOCAL
 from kafkafmt.storage.paths import read_file, side_by_side
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from kafkafmt.storage.remote import RemotePath
 
 INCOMPLETE = "kafkafmt-incomplete.json"
+# The files that are uploaded at the same time. Each takes up to 64 MiB of memory.
+_UPLOADS = 4
 
 
 class IncompleteFolderError(OSError):
@@ -64,7 +69,7 @@ class Publication:
 
 
 def publish_folder(source: Path, folder: RemotePath, command: str) -> None:
-    """Move all files below a local folder to a new folder of a store, and publish it.
+    """Copy all files below a local folder to a new folder of a store, and publish it.
 
     Raises as `ensure_new`, and OSError. What a killed run of the command has uploaded is deleted first.
     """
@@ -74,11 +79,12 @@ def publish_folder(source: Path, folder: RemotePath, command: str) -> None:
     storage = folder.storage
     left = [folder / name for name, _ in storage.walk(folder) if name != INCOMPLETE]
     side_by_side(storage.delete, left, in_parallel=True)
-    names = sorted(name for name, _ in LOCAL.walk(source))
+    names = sorted(name for name, _ in LOCAL.walk(source) if name != LOCK_FILE)
     # The `.log` comes last: a segment never is without its indexes.
     for is_log in (False, True):
         chosen = [name for name in names if name.endswith(".log") == is_log]
-        side_by_side(lambda name: storage.put(source / name, folder / name), chosen, in_parallel=True)
+        with ThreadPoolExecutor(_UPLOADS) as threads:
+            list(threads.map(lambda name: storage.upload(source / name, folder / name), chosen))
     publication.commit()
 
 
@@ -101,6 +107,20 @@ def staged_locally(command: str) -> StagedFolder:
     """Return a new local folder for files before they are uploaded. Only this user can read it. Raises OSError."""
     folder = StagedFolder(Path(tempfile.gettempdir()) / f"kafkafmt-{command}-{os.getuid()}")
     folder.path.chmod(0o700)
+    return folder
+
+
+def private_folder(command: str) -> Path:
+    """Return the local folder of a command for files before they are uploaded. Only this user can read it.
+
+    It is below the folder for temporary files. Raises PermissionError if another user has made it, and OSError.
+    """
+    folder = Path(tempfile.gettempdir()) / f"kafkafmt-{command}-{os.getuid()}.d"
+    folder.mkdir(0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        message = "expected a folder that only this user can read, found another one: set TMPDIR"
+        raise PermissionError(errno.EPERM, message, str(folder))
     return folder
 
 

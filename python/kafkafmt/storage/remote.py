@@ -212,9 +212,13 @@ class RemoteStorage:
         self.write(path, chunks)
 
     def put(self, source: Path, path: RemotePath) -> None:
+        self.upload(source, path)
+        source.unlink()
+
+    def upload(self, source: Path, path: RemotePath) -> None:
+        """Copy a complete local file here, as `put` does, but keep the source."""
         with source.open("rb") as file:
             self._upload(path, file, os.fstat(file.fileno()).st_size)
-        source.unlink()
 
     def copy(self, source: RemotePath, path: RemotePath) -> None:
         """Copy a file within the storage. On an object store it appears whole, and does not pass this machine."""

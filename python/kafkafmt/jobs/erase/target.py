@@ -7,11 +7,15 @@ Beside the target DST there is `.DST.erasing` meanwhile:
 
 A rename of `log` to DST publishes the result. So DST is complete and proven, or it does not exist. The next run
 continues one that was killed. If it was killed after the rename, the next run prints the report from `state`.
+
+If DST is in a store, this folder is a private one below the local folder for temporary files. The files of `log` are
+uploaded when they are proven. `kafkafmt.storage.publication` says how readers are kept from a part of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,9 +31,11 @@ from kafkafmt.jobs.rewrite import RewriteError, SegmentTask, ensure_folders, pla
 from kafkafmt.log import partition_metadata
 from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_INI
-from kafkafmt.storage import StoragePath, read_file, storage_of, write_file
+from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of, write_file
+from kafkafmt.storage.publication import INCOMPLETE, ensure_new, private_folder, publish_folder
 from kafkafmt.types import TopicPartition
 
+_COMMAND = "erase"
 _SIDECAR_SUFFIX = ".erased"
 # Files of a partition that do not depend on its records.
 _CARRIED_FILE = re.compile(
@@ -41,11 +47,13 @@ _CARRIED_FILE = re.compile(
 class EraseTarget:
     """The folder into which an erasure writes: `path`, which must not exist or be empty."""
 
-    path: Path
+    path: StoragePath
 
     @property
     def working(self) -> Path:
         """The folder of an unfinished erasure."""
+        if isinstance(self.path, RemotePath):
+            return private_folder(_COMMAND) / hashlib.sha256(str(self.path).encode()).hexdigest()[:32]
         path = self.path.absolute()
         if not path.name:
             raise RewriteError(f"{path}: expected a new or an empty folder")
@@ -68,14 +76,29 @@ class EraseTarget:
         Raises RewriteError, before anything is created, if it cannot be the target for `source`.
         """
         ensure_folders(source, self.path)
-        self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(self.path, Path):
+            self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
         with locked_file(self.working.with_name(f"{self.working.name}.lock"), remove=True):
             yield
 
     @property
     def is_published(self) -> bool:
         """Whether an earlier run has published the result, and was killed before it removed its state."""
+        if isinstance(self.path, RemotePath):
+            return self._is_uploaded(self.path)
         return self.state.is_dir() and not self.log.exists() and self.path.exists()
+
+    def _is_uploaded(self, path: RemotePath) -> bool:
+        """Whether the target is complete, and has all segments that the state lists."""
+        sidecars = [(one.parent, read_sidecar(one)) for one in self.state.glob(f"*/*{_SIDECAR_SUFFIX}")]
+        if not sidecars:
+            return False
+        found = {name: status.st_size for name, status in path.storage.walk(path)}
+        return INCOMPLETE not in found and all(
+            found.get(f"{folder.name}/{name}") == size
+            for folder, one in sidecars
+            for name, size in (one or {"targets": {"": -1}})["targets"].items()
+        )
 
     def ensure_published_with(self, options: EraseOptions) -> None:
         """Raise RewriteError if the run that has published the result had other keys or options."""
@@ -95,7 +118,9 @@ class EraseTarget:
         Raises RewriteError also if the target exists and is not empty.
         """
         ensure_folders(source, self.path)
-        if self.path.exists() and any(self.path.iterdir()):
+        if isinstance(self.path, RemotePath):
+            ensure_new(self.path, _COMMAND)
+        elif self.path.exists() and any(self.path.iterdir()):
             raise RewriteError(f"{self.path}: expected a new or an empty folder, found files in it")
         return plan_segments(
             source,
@@ -127,7 +152,10 @@ class EraseTarget:
         return sorted(set(self.log.glob(f"*/*{LOG_SUFFIX}")) - set(proven))
 
     def publish(self) -> None:
-        """Rename the new log directory to the target, durably. Raises OSError."""
+        """Rename the new log directory to the target, durably, or upload it. Raises OSError."""
+        if isinstance(self.path, RemotePath):
+            publish_folder(self.log, self.path, _COMMAND)
+            return
         for folder in self.log.iterdir():
             if folder.is_dir():
                 sync_path(folder)
@@ -148,7 +176,7 @@ def partition_rows(target: EraseTarget) -> Iterator[dict[str, Any]]:
             yield _partition_row(target.path / folder.name, sorted(folder.glob(f"*{_SIDECAR_SUFFIX}")))
 
 
-def _partition_row(folder: Path, sidecars: Sequence[Path]) -> dict[str, Any]:
+def _partition_row(folder: StoragePath, sidecars: Sequence[Path]) -> dict[str, Any]:
     where = TopicPartition.from_folder_name(folder.name)
     topic, partition = where or (None, None)
     row: dict[str, Any] = {"topic": topic, "partition": partition, "target": str(folder)}

@@ -23,12 +23,13 @@ from kafkafmt.jobs.erase import (
     erase_directory,
 )
 from kafkafmt.jobs.files import Progress
-from kafkafmt.jobs.rewrite import OnCorrupt, SegmentTask
+from kafkafmt.jobs.rewrite import OnCorrupt, RewriteError, SegmentTask
 from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.spark.context import spark_context
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
 from kafkafmt.spark.jobs.running import JobError, context_of, run
-from kafkafmt.storage import storage_path
+from kafkafmt.storage import is_uri, storage_path
+from kafkafmt.storage.locations import without_secrets
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -77,6 +78,10 @@ def erase(
     options = EraseOptions(
         None if keys is None else KeySet(keys), where, replacement, on_corrupt=on_corrupt, force=force
     )
+    if is_uri(str(target)):
+        raise RewriteError(
+            f"{without_secrets(str(target))}: expected a local folder to write to, found a URI"
+        )
     found, erased = storage_path(source), EraseTarget(Path(target).resolve())
     with erased.locked(found):
         tasks = erased.plan(found, topics, from_segment_start=from_segment_start)
