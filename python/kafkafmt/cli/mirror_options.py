@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +10,15 @@ from click.shell_completion import CompletionItem
 
 from kafkafmt._util.sizes import GIB, KIB, MIB, size_text
 from kafkafmt.cli.options import Decorator, client_options, options
-from kafkafmt.cli.values import NEEDS_PYARROW, AddressType, Seconds, Size, complete_folders, with_key_ring
+from kafkafmt.cli.values import (
+    NEEDS_PYARROW,
+    AddressType,
+    LocalPath,
+    Seconds,
+    Size,
+    complete_folders,
+    with_key_ring,
+)
 from kafkafmt.mirror.addresses import Address as MirrorAddress
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.aliases import Aliases
@@ -150,7 +157,7 @@ def sealing_options() -> Decorator:
         click.option(
             "--spool",
             metavar="DIR",
-            type=click.Path(file_okay=False, path_type=Path),
+            type=LocalPath(file_okay=False),
             help="The folder for segments that are not stored yet.  [default: that for temporary files]",
         ),
         click.option(

@@ -33,7 +33,7 @@ from kafkafmt.cli.topic_selection import (
     select_source,
     source_errors,
 )
-from kafkafmt.cli.values import Seconds, complete_folders
+from kafkafmt.cli.values import Folder, Seconds, complete_folders
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.replay import BUFFERS_AHEAD, JoinedMerge, LogTarget, Merge, ReplayTarget, SharedReplay
 from kafkafmt.jobs.replay import replay as run_replay
@@ -312,7 +312,7 @@ def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> Repla
     if not wanted.target.startswith(SCHEME):
         # The open batch of each topic, and two more for the batch that is being compressed.
         batch_bytes = min(wanted.memory_bytes // (len(counts) + 2), MAX_BATCH_BYTES)
-        path = Path(wanted.target)
+        path = Folder().convert(wanted.target, None, None)
         return LogTarget(path, codec=wanted.codec, batch_bytes=max(batch_bytes, LEAST_BATCH_BYTES))
     from kafkafmt.mirror.addresses import ClusterAddress, parse_address
 

@@ -33,7 +33,7 @@ from kafkafmt.cli.server_options import (
     tls_options,
     users,
 )
-from kafkafmt.cli.values import FILE, Address, Count, Folder, Size
+from kafkafmt.cli.values import FILE, Address, Count, Folder, LocalPath, Size
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.server.topics_file import read_topics_file
 from kafkafmt.storage import RemotePath, StoragePath
@@ -47,7 +47,7 @@ _network_options = options(
     listening_options,
     click.option(
         "--state",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=LocalPath(file_okay=False),
         metavar="DIR",
         help="Folder for groups' committed offsets and members.  [default: in memory, lost at exit]",
     ),

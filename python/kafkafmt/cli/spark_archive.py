@@ -9,6 +9,7 @@ import click
 
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.output import print_table, size_in_words
+from kafkafmt.cli.values import LocalPath
 
 if TYPE_CHECKING:
     from kafkafmt.spark.archive import Archive
@@ -17,12 +18,12 @@ _COLUMNS = ("package", "version", "unpacked#", "for")
 
 
 @click.command("spark-archive", cls=HelpCommand, common="--wheel --force", page="spark-executors.md")
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT", type=LocalPath())
 @click.option(
     "--wheel",
     "wheels",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     multiple=True,
     help="A wheel to use instead of the installed package. Repeat for each package.",
 )

@@ -34,7 +34,7 @@ from kafkafmt.cli.topic_selection import (
     select_source,
     source_errors,
 )
-from kafkafmt.cli.values import Seconds
+from kafkafmt.cli.values import LocalPath, Seconds
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.table import (
     Table,
@@ -65,12 +65,12 @@ _SPARK_CORE_BYTES = 1024**3
     page="memory.md",
 )
 @click.argument("source", metavar="SRC", type=SourceType())
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=LocalPath())
 @memory_options()
 @click.option(
     "--state",
     "state_path",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     metavar="DIR",
     help="Keep the state in DIR; the next run reads only new records.  [default: OUT.state, removed at the end]",
 )

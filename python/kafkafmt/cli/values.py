@@ -22,7 +22,23 @@ NEEDS_PYARROW = "needs pyarrow: pip install 'kafkafmt[arrow]'"
 
 _MOST = 2**63 - 1
 
-FILE = click.Path(dir_okay=False, path_type=Path)
+
+class LocalPath(click.Path):
+    """A path to write to, which is local: also a URI of the scheme `file`. Other URIs are refused."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(path_type=Path, **settings)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and is_uri(value) and not Path(value).exists():
+            found = Folder().convert(value, param, ctx)
+            if isinstance(found, RemotePath):
+                self.fail(f"{found}: expected a local path, found a URI", param, ctx)
+            value = found
+        return super().convert(value, param, ctx)
+
+
+FILE = LocalPath(dir_okay=False)
 
 
 def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -103,11 +103,33 @@ def ensure_new(folder: RemotePath, command: str) -> None:
         raise FileExistsError(errno.EEXIST, message, str(folder))
 
 
-def staged_locally(command: str) -> StagedFolder:
-    """Return a new local folder for files before they are uploaded. Only this user can read it. Raises OSError."""
-    folder = StagedFolder(Path(tempfile.gettempdir()) / f"kafkafmt-{command}-{os.getuid()}")
-    folder.path.chmod(0o700)
-    return folder
+class NewFolder:
+    """A new folder at `target`, local or in a store: write its files below `path`, then `publish` them.
+
+    `path` is a local folder: beside the target, or below the folder for temporary files. Raises as `ensure_new`, and
+    OSError.
+    """
+
+    def __init__(self, target: StoragePath, command: str) -> None:
+        self._target, self._command = target, command
+        if isinstance(target, Path):
+            self._staged = StagedFolder(target)
+        else:
+            ensure_new(target, command)
+            self._staged = StagedFolder(private_folder(command) / "new")
+        self.path = self._staged.path
+
+    def publish(self) -> None:
+        """Publish the folder: by a rename, or by `publish_folder`. Raises OSError."""
+        if isinstance(self._target, Path):
+            self._staged.publish()
+        else:
+            publish_folder(self.path, self._target, self._command)
+            self._staged.remove()
+
+    def remove(self) -> None:
+        """Remove the local folder. Does nothing after `publish` or `remove`."""
+        self._staged.remove()
 
 
 def private_folder(command: str) -> Path:

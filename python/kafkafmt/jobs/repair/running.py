@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -22,7 +21,6 @@ from kafkafmt._util.directory_lock import (
     lock_surroundings,
 )
 from kafkafmt._util.files import sync_path
-from kafkafmt._util.staging import StagedFolder
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.jobs.repair.directory import DirectoryFiles, LogBounds
 from kafkafmt.jobs.repair.in_place import FolderChange, finish_change
@@ -33,7 +31,7 @@ from kafkafmt.jobs.rewrite import is_within
 from kafkafmt.log.listing import partition_of, partition_of_folder
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.storage import RemotePath, StoragePath
-from kafkafmt.storage.publication import ensure_complete, ensure_new, publish_folder, staged_locally
+from kafkafmt.storage.publication import NewFolder, ensure_complete, ensure_new
 from kafkafmt.types import TopicPartition
 
 _Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
@@ -120,20 +118,14 @@ def repair(
 def _new_folder(target: StoragePath) -> Iterator[Path]:
     """Yield a local folder, and publish it as `target` after the block: by a rename, or by uploading it."""
     with ExitStack() as locks:
-        if isinstance(target, RemotePath):
-            staged = staged_locally(_COMMAND)
-            publish: Callable[[], None] = partial(publish_folder, staged.path, target, _COMMAND)
-        else:
+        if isinstance(target, Path):
             target = target.resolve()  # a folder cannot be renamed to a link
             locks.enter_context(lock_surroundings(target))
             target.parent.mkdir(parents=True, exist_ok=True)
-            staged = StagedFolder(target)
-            publish = staged.publish
-        try:
-            yield staged.path
-            publish()
-        finally:
-            staged.remove()
+        new = NewFolder(target, _COMMAND)
+        locks.callback(new.remove)
+        yield new.path
+        new.publish()
 
 
 def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | None = None) -> RepairReport:

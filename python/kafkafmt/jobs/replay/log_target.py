@@ -1,7 +1,8 @@
 """Write replayed records to a new log directory: each topic has one partition, 0, with offsets from 0 on.
 
 The directory is written under a hidden name beside its own, and renamed after it was flushed. So it exists completely
-or not at all. The next process removes what a killed one left under such a name. Records are encoded from their located
+or not at all. The next process removes what a killed one left under such a name. For a store it is written on the local
+disk, and uploaded after that, as `kafkafmt.storage.publication` says. Records are encoded from their located
 bytes, without a Python object for each.
 """
 
@@ -14,23 +15,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import lock_surroundings
-from kafkafmt._util.staging import StagedFolder
 from kafkafmt.build.builder import BatchesBuilder
 from kafkafmt.jobs.replay.running import ReplayError
 from kafkafmt.log import PartitionLogWriter
+from kafkafmt.storage import RemotePath, StoragePath
+from kafkafmt.storage.publication import NewFolder, ensure_new
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
     from kafkafmt.streams import Merged
     from kafkafmt.types import TopicPartition
 
+_COMMAND = "replay"
 # The size of a batch before compression: with enough memory, and if many topics share little memory.
 MAX_BATCH_BYTES = 256 * 1024
 LEAST_BATCH_BYTES = 16 * 1024
 
 
 class LogTarget:
-    """Write a log directory to `path`, which must not exist. batch_bytes: the size of a batch before compression.
+    """Write a log directory to `path`, local or in a store, which must not exist.
+
+    batch_bytes: the size of a batch before compression.
 
     Records keep timestamp, key, value and headers, in batches of format v2. Their timestamp type is CREATE_TIME. Raises
     ReplayError if `path` exists, DirectoryLockedError if a broker uses its parent folder, and OSError.
@@ -38,18 +43,22 @@ class LogTarget:
 
     def __init__(
         self,
-        path: Path,
+        path: StoragePath,
         *,
         codec: Codec = Codec.NONE,
         batch_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
-        if os.path.lexists(path):
+        if isinstance(path, RemotePath):
+            ensure_new(path, _COMMAND)
+        elif os.path.lexists(path):
             raise ReplayError(f"{path}: already exists: expected the name of a new folder")
-        self._lock = lock_surroundings(path)
+        self._lock = ExitStack()
+        if isinstance(path, Path):
+            self._lock.enter_context(lock_surroundings(path))
         self._path = path
         self._codec, self._batch_bytes = codec, batch_bytes
         self._topics: dict[str, _TopicLog] = {}
-        self._staged: StagedFolder | None = None
+        self._staged: NewFolder | None = None
 
     def write(self, merged: Merged) -> None:
         """Append the records of a merge. Raises ReplayError if format v2 cannot store them, and OSError."""
@@ -65,7 +74,7 @@ class LogTarget:
         return log
 
     def finish(self) -> None:
-        """Flush the directory, and rename it to its name. Raises ReplayError if the name is taken, and OSError."""
+        """Flush the directory, and publish it. Raises ReplayError if the name is taken, and OSError."""
         staged = self._stage()
         for log in self._topics.values():
             log.finish()
@@ -77,9 +86,9 @@ class LogTarget:
             raise
         self._staged = None
 
-    def _stage(self) -> StagedFolder:
+    def _stage(self) -> NewFolder:
         if self._staged is None:
-            self._staged = StagedFolder(self._path)
+            self._staged = NewFolder(self._path, _COMMAND)
         return self._staged
 
     def close(self) -> None:
