@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
+from pyarrow.fs import FileSystem, copy_files
 
 from cli.logs import content, flip, is_one_line, json_lines, run, run_process, segments, write_log
+from file_systems import BUCKET
 from kafkafmt import FileRecords
 from kafkafmt.jobs.convert import ConvertOptions, convert_segment, plan
 from kafkafmt.log import PartitionLog
@@ -35,6 +39,21 @@ def test_real_logs_when_converted_on_spark_then_are_those_of_the_local_engine(tm
     # What one engine did, the other leaves.
     again = run("convert", LOGS, tmp_path / "spark", *TO_V1, "--json")
     assert json_lines(again.stdout)[-1]["summary"]["unchanged"] == summary["summary"]["segments"]
+
+
+def test_target_when_in_a_store_then_has_the_files_of_a_local_one_and_is_complete(
+    tmp_path: Path, s3_options: Mapping[str, str], s3: FileSystem
+) -> None:
+    source = LOGS / "transactions-0"
+    assert run("convert", source, tmp_path / "local", "--codec", "lz4").exit_code == 0
+    target = f"s3://{BUCKET}/{tmp_path.name}?{urlencode(s3_options)}"
+    found = convert_on_spark(source, target, "--codec", "lz4")
+    assert (found.stderr, found.returncode) == ("", 0)
+    copy_files(f"{BUCKET}/{tmp_path.name}", str(tmp_path / "there"), source_filesystem=s3)
+    assert content(tmp_path / "there") == content(tmp_path / "local") != {}
+    assert (tmp_path / "there" / "kafkafmt-convert.json").exists()
+    again = run("convert", source, target, "--codec", "lz4", "--json")
+    assert {report["status"] for report in json_lines(again.stdout)[:-1]} == {"unchanged"}
 
 
 @pytest.mark.full

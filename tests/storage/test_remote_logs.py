@@ -372,15 +372,6 @@ def test_convert_when_the_store_fails_after_a_segment_is_deleted_then_is_a_failu
     assert convert_segment(task, ConvertOptions(1)).status == "failed"
 
 
-def test_convert_when_spark_would_write_to_a_store_then_refused(tmp_path: Path) -> None:
-    put_segment(tmp_path / "orders-0", 0, batches(0, 20, 5))
-    refused = run(
-        "convert", tmp_path, "s3://bucket/target?region=us-east-1", "--to-magic", "1", "--engine", "spark"
-    )
-    assert refused.exit_code == 2
-    assert "a URI as DST is for --engine local" in refused.stderr
-
-
 @pytest.mark.parametrize("arguments", [(), ("--by-time",), ("--topics", "transactions")])
 def test_replay_when_logs_are_on_s3_then_hands_out_what_it_does_of_local_ones(
     remote: str, arguments: tuple[str, ...]

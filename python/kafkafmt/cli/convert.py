@@ -152,8 +152,8 @@ def convert(
     level. A recompressed v2 batch keeps its header fields except size, codec and CRC. Control batches are never
     compressed. Below v2, uncompressed messages are combined into compressed ones of 16 KiB.
 
-    With --engine spark each segment is a task, and DST is a folder. SRC and DST must be at the same paths on all
-    machines, with kafkafmt installed. This needs Java, and pip install 'kafkafmt[spark]'.
+    With --engine spark each segment is a task. Folders must be at the same paths on all machines, with kafkafmt
+    installed. This needs Java, and pip install 'kafkafmt[spark]'.
 
     Exit status: 0; 1 if a segment failed; 2 for wrong arguments. Batches left out by --on-corrupt skip are no failure,
     nor are segments that retention or compaction deletes during the run.
@@ -165,8 +165,6 @@ def convert(
         )
     if engine == "spark" and memory_bytes is not None:
         raise click.UsageError("--memory is for --engine local: executors have spark.executor.memory")
-    if engine == "spark" and isinstance(target, RemotePath):
-        raise click.UsageError(f"{target}: a URI as DST is for --engine local; Spark writes to folders only")
     options = _options(to_magic, settings)
     if memory_bytes is not None:
         options = _with_memory(options, source, memory_bytes, jobs)

@@ -10,12 +10,17 @@ import logging
 import os
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkafmt._util.directory_lock import lock_log_directory
 from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
-from kafkafmt.jobs.convert import ConvertOptions, ConvertReport, convert_segment, plan, split_unchanged
+from kafkafmt.jobs.convert import (
+    ConvertOptions,
+    ConvertReport,
+    convert_run,
+    convert_segment,
+    plan,
+    split_unchanged,
+)
 from kafkafmt.jobs.rewrite import OnCorrupt, SegmentTask
 from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.spark.context import spark_context
@@ -56,7 +61,7 @@ def convert(
     converts only the segments that are missing. If a segment fails, the others are still converted: see its status.
 
     Args:
-        source: a folder or a URI, as s3://bucket/logs. Local folders must be at the same paths on all machines.
+        source, target: folders or URIs, as s3://bucket/logs. Local folders must be at the same paths on all machines.
         topics: a pattern, as `'page-*'`.
 
     The other options are those of `kafkafmt convert`. Codecs are names or `Codec`.
@@ -79,12 +84,15 @@ def convert(
         force=force,
     )
     found = storage_path(source)
-    tasks = plan(found, Path(target), topics, from_segment_start=from_segment_start)
+    into = storage_path(target)
+    tasks = plan(found, into, topics, from_segment_start=from_segment_start)
     left_out = left_out_in_words(found, "topics='*' converts them, too") if topics is None else None
     if left_out is not None:
         _LOG.warning(left_out)
-    with lock_log_directory(target):
+    with convert_run(found, into, tasks, options) as writing:
+        writing.begin(tasks)
         reports = _run(context_of(spark), tasks, options)
+        writing.end(reports)
     frame = report_frame(spark, reports, ConvertReport, _TYPES)
     return frame.select(*_FIRST, *(name for name in frame.columns if name not in _FIRST))
 
