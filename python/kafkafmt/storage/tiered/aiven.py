@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from kafkafmt.storage.base import FileStatus
@@ -30,6 +30,7 @@ from kafkafmt.storage.keys import KeyRing, KeyRingError
 from kafkafmt.storage.paths import StoragePath, read_file, side_by_side
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.manifest import SegmentManifest, SegmentMetadata
+from kafkafmt.storage.tiered.objects import StoredObjects, StoredPartition, grouped
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import ViewFile
 
@@ -43,48 +44,19 @@ _KEY = re.compile(
 _ICEBERG = re.compile(rf"(?:.*/)?metadata/{_ID}\.puffin")
 
 
-@dataclass
-class StoredObjects:
-    """The objects of a segment: their paths and status, by suffix."""
-
-    base_offset: int
-    segment_id: str
-    paths: dict[str, tuple[StoragePath, FileStatus]] = field(default_factory=dict)
-
-
-@dataclass
-class StoredPartition:
-    """A partition of a topic, and the objects of its segments by name."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    objects: dict[str, StoredObjects] = field(default_factory=dict)
-
-
 def find_partitions(root: StoragePath, found: Mapping[str, FileStatus]) -> list[StoredPartition]:
     """Return the partitions whose objects are below `root`. found: the status of each object, by path below it.
 
     The root may be the folder of a topic, or of a partition. Raises StoredObjectError for objects of the Iceberg mode.
     """
     above = f"{root.parent.name}/{root.name}"
-    partitions: dict[tuple[str, str, int], StoredPartition] = {}
-    for name, status in found.items():
-        match = _KEY.fullmatch(f"{above}/{name}")
-        if match is None:
-            if _ICEBERG.fullmatch(name):
-                raise StoredObjectError(
-                    root / name,
-                    "a segment in the Iceberg mode of tiered storage, which cannot be read: expected the Kafka mode",
-                )
-            continue
-        key = match["topic"], match["topic_id"], int(match["partition"])
-        one = partitions.setdefault(key, StoredPartition(*key))
-        objects = one.objects.setdefault(
-            match["name"], StoredObjects(int(match["offset"]), match["segment_id"])
-        )
-        objects.paths[match["suffix"]] = root / name, status
-    return list(partitions.values())
+    for name in found:
+        if _ICEBERG.fullmatch(name) and not _KEY.fullmatch(f"{above}/{name}"):
+            raise StoredObjectError(
+                root / name,
+                "a segment in the Iceberg mode of tiered storage, which cannot be read: expected the Kafka mode",
+            )
+    return grouped(root, found, _KEY, above, StoredPartition)
 
 
 class SegmentReader:
@@ -98,7 +70,7 @@ class SegmentReader:
         """Return the complete segments of a partition, by base offset. Manifests are read side by side.
 
         A segment without a manifest is left out if the partition has another one with the same base offset, or none
-        with a higher one: its upload has failed, or goes on. Raises StoredObjectError for others.
+        with a higher one: its upload failed, or is not complete yet. Raises StoredObjectError for others.
         """
         complete = [one for one in stored.objects.values() if MANIFEST in one.paths]
         offsets = {one.base_offset for one in complete}

@@ -25,8 +25,8 @@ from kafkafmt.storage.base import FileStatus
 from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex, StoredObjectError
 from kafkafmt.storage.paths import StoragePath, side_by_side
 from kafkafmt.storage.remote import RemotePath
-from kafkafmt.storage.tiered.aiven import StoredObjects, StoredPartition
 from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, LeaderEpochs, read_checkpoint
+from kafkafmt.storage.tiered.objects import StoredObjects, StoredPartition, grouped
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import ViewFile
 
@@ -53,18 +53,7 @@ def find_local_partitions(root: StoragePath, found: Mapping[str, FileStatus]) ->
 
     found: the status of each file, by path below `root`.
     """
-    partitions: dict[tuple[str, str, int], LocalPartition] = {}
-    for name, status in found.items():
-        match = _KEY.fullmatch(f"{root.name}/{name}")
-        if match is None:
-            continue
-        key = match["topic"], match["topic_id"], int(match["partition"])
-        one = partitions.setdefault(key, LocalPartition(*key))
-        objects = one.objects.setdefault(
-            match["name"], StoredObjects(int(match["offset"]), match["segment_id"])
-        )
-        objects.paths[match["suffix"]] = root / name, status
-    return list(partitions.values())
+    return grouped(root, found, _KEY, root.name, LocalPartition)
 
 
 class LocalSegmentReader:
@@ -78,8 +67,8 @@ class LocalSegmentReader:
         """Return the complete segments of a partition, by base offset. Segments are read side by side.
 
         Kafka copies the log first. A segment without a checkpoint is left out if another one has the same base offset,
-        or none has a higher one: its copy has failed, or goes on. Raises StoredObjectError for others. If no segment
-        has a checkpoint, none was copied with the logs, and all segments are complete.
+        or none has a higher one: its copy failed, or is not complete yet. Raises StoredObjectError for others. If no
+        segment has a checkpoint, none was copied with the logs, and all segments are complete.
         """
         with_log = {name: one for name, one in stored.objects.items() if "log" in one.paths}
         complete = [one for one in with_log.values() if _CHECKPOINT in one.paths]

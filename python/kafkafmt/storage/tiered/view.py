@@ -17,10 +17,11 @@ from kafkafmt.storage.chunks import ChunkCache, StoredObjectError
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath, storage_of
 from kafkafmt.storage.remote import RemotePath
-from kafkafmt.storage.tiered.aiven import SegmentReader, StoredPartition, find_partitions
+from kafkafmt.storage.tiered.aiven import SegmentReader, find_partitions
 from kafkafmt.storage.tiered.cutting import cut_files
 from kafkafmt.storage.tiered.kafka_local import LocalPartition, LocalSegmentReader, find_local_partitions
 from kafkafmt.storage.tiered.lineage import cuts
+from kafkafmt.storage.tiered.objects import StoredPartition
 from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
 from kafkafmt.storage.views import BytesFile, ViewFile, ViewFileSystem, ViewTree
 
