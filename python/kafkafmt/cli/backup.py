@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkafmt._util.sizes import GIB, size_text
 from kafkafmt.cli.backup_generations import list_backup, prune_backup, verify_backup
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.mirror_options import MirrorAddressType, sealing_options
+from kafkafmt.cli.mirror_options import MirrorAddressType, running_options, sealing_options
 from kafkafmt.cli.options import (
     client_options,
     client_settings,
@@ -25,10 +24,9 @@ from kafkafmt.cli.options import (
     on_corrupt_option,
 )
 from kafkafmt.cli.output import ended_by_signals, in_words, print_json, size_in_words
-from kafkafmt.cli.values import Folder, Seconds, Size
+from kafkafmt.cli.values import Folder, Seconds
 from kafkafmt.mirror.addresses import Address, ClusterAddress, split_names
 from kafkafmt.mirror.group_selection import GroupSelection
-from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.storage import StoragePath
 from kafkafmt.storage.keys import KeyRing
@@ -107,26 +105,7 @@ class _BackupCommand(HelpCommand):
     " May be repeated.",
     "A file of such settings, one a line, as for passwords.",
 )
-@click.option(
-    "--commit-interval",
-    type=Seconds(),
-    default=MirrorOptions.commit_interval,
-    help="How often it is checked whether a generation is due.",
-)
-@click.option(
-    "--progress",
-    "progress_interval",
-    type=Seconds(may_be_zero=True),
-    default=MirrorOptions.progress_interval,
-    help="How often progress is logged. 0: never.",
-)
-@click.option(
-    "--memory",
-    "memory_bytes",
-    type=Size(most=64 * GIB),
-    default=size_text(MirrorOptions.memory_bytes),
-    help="The most memory beyond what the program needs to start.",
-)
+@running_options("How often it is checked whether a generation is due.")
 @log_options()
 @json_option("Print the summary as one JSON object.")
 def backup(

@@ -153,7 +153,8 @@ def verify_backup(
     words = [in_words(segments, "segment"), size_in_words(stored)]
     if not is_quick:
         words += [in_words(batches, "batch"), in_words(records, "record")]
-    total = f"{', '.join(words)}: {f'{faults:,} with findings' if faults else 'all whole'}"
+    whole = "whole as stored" if encrypted else "all whole"
+    total = f"{', '.join(words)}: {f'{faults:,} with findings' if faults else whole}"
     (notify if as_json else click.echo)(total)
     return 1 if faults else 0
 

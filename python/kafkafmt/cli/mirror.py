@@ -14,13 +14,14 @@ import click
 from click.core import ParameterSource
 
 from kafkafmt._util.addresses import host_and_port
-from kafkafmt._util.sizes import GIB, KIB, MIB, size_text
+from kafkafmt._util.sizes import KIB, MIB, size_text
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.mirror_offsets import offsets
 from kafkafmt.cli.mirror_options import (
     OFFSETS,
     MetricsAddressType,
     MirrorAddressType,
+    running_options,
     sealing_options,
     shared_options,
     sync_options,
@@ -161,18 +162,9 @@ class _MirrorCommand(HelpCommand):
 )
 @shared_options()
 @sync_options()
-@click.option(
-    "--commit-interval",
-    type=Seconds(),
-    default=MirrorOptions.commit_interval,
-    help="How often files are flushed, the offset map is saved, and offsets are committed.",
-)
-@click.option(
-    "--progress",
-    "progress_interval",
-    type=Seconds(may_be_zero=True),
-    default=MirrorOptions.progress_interval,
-    help="How often progress is logged. 0: never. Without it, --once on a terminal shows a progress bar instead.",
+@running_options(
+    "How often files are flushed, the offset map is saved, and offsets are committed.",
+    progress="How often progress is logged. 0: never. Without it, --once on a terminal shows a progress bar instead.",
 )
 @click.option(
     "--metrics-port",
@@ -180,13 +172,6 @@ class _MirrorCommand(HelpCommand):
     type=MetricsAddressType(),
     metavar="[HOST:]PORT",
     help="Serve Prometheus metrics at this address.",
-)
-@click.option(
-    "--memory",
-    "memory_bytes",
-    type=Size(most=64 * GIB),
-    default=size_text(MirrorOptions.memory_bytes),
-    help="The most memory beyond what the program needs to start.",
 )
 @click.option(
     "--shutdown-timeout",

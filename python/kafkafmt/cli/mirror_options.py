@@ -139,6 +139,29 @@ def sync_options() -> Decorator:
     )
 
 
+def running_options(commits: str, progress: str = "How often progress is logged. 0: never.") -> Decorator:
+    """Return a decorator that adds the intervals and the memory of a run. commits: the help of the first one."""
+    return options(
+        click.option(
+            "--commit-interval", type=Seconds(), default=MirrorOptions.commit_interval, help=commits
+        ),
+        click.option(
+            "--progress",
+            "progress_interval",
+            type=Seconds(may_be_zero=True),
+            default=MirrorOptions.progress_interval,
+            help=progress,
+        ),
+        click.option(
+            "--memory",
+            "memory_bytes",
+            type=Size(most=64 * GIB),
+            default=size_text(MirrorOptions.memory_bytes),
+            help="The most memory beyond what the program needs to start.",
+        ),
+    )
+
+
 def sealing_options() -> Decorator:
     """Return a decorator that adds the options of segments that are stored in an object store."""
     return options(
@@ -146,25 +169,26 @@ def sealing_options() -> Decorator:
             "--segment-bytes",
             type=Size(least=KIB, most=GIB),
             default=size_text(Sealing.segment_bytes),
-            help="The size at which a segment is stored in an object store; that of the topic if it is lower.",
+            help="The size at which a segment of a backup or in a store is complete; that of the topic if it is lower.",
         ),
         click.option(
             "--segment-age",
             type=Seconds(),
             default=Sealing.interval,
-            help="The age at which a segment is stored in an object store, full or not.",
+            help="The age at which such a segment is stored, full or not.",
         ),
         click.option(
             "--spool",
             metavar="DIR",
             type=LocalPath(file_okay=False),
-            help="The folder for segments that are not stored yet.  [default: that for temporary files]",
+            help="The folder for segments that are not stored yet.  [default: in a local backup, or that for temporary"
+            " files]",
         ),
         click.option(
             "--spool-bytes",
             type=Size(least=MIB),
             default=size_text(Sealing.spool_bytes),
-            help="The most bytes there. A full spool stores segments early, and the mirror waits for room.",
+            help="The most bytes there. A full spool stores segments early, and reading waits for room.",
         ),
     )
 

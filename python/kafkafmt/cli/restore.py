@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkafmt._util.sizes import GIB, size_text
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.mirror_options import MirrorAddressType
+from kafkafmt.cli.mirror_options import MirrorAddressType, running_options
 from kafkafmt.cli.options import (
     client_options,
     client_settings,
@@ -23,7 +22,7 @@ from kafkafmt.cli.options import (
     on_corrupt_option,
 )
 from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, size_in_words
-from kafkafmt.cli.values import Seconds, Size, Time
+from kafkafmt.cli.values import Time
 from kafkafmt.mirror.addresses import Address, ClusterAddress
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.options import MirrorOptions
@@ -119,26 +118,7 @@ _MOST_REPLICAS = 2**15 - 1
     " May be repeated.",
     "A file of such settings, one a line, as for passwords.",
 )
-@click.option(
-    "--commit-interval",
-    type=Seconds(),
-    default=MirrorOptions.commit_interval,
-    help="How often a transaction with records and the offset map is committed.",
-)
-@click.option(
-    "--progress",
-    "progress_interval",
-    type=Seconds(may_be_zero=True),
-    default=MirrorOptions.progress_interval,
-    help="How often progress is logged. 0: never.",
-)
-@click.option(
-    "--memory",
-    "memory_bytes",
-    type=Size(most=64 * GIB),
-    default=size_text(MirrorOptions.memory_bytes),
-    help="The most memory beyond what the program needs to start.",
-)
+@running_options("How often a transaction with records and the offset map is committed.")
 @log_options()
 @json_option("Print the summary as one JSON object.")
 def restore(
