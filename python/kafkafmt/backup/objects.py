@@ -92,18 +92,9 @@ class SegmentWriter:
 
 def _stored_as_it_is(local: Path, path: StoragePath, size: int) -> StoredFile:
     digest = hashlib.sha256()
-
-    def hashed() -> Iterator[bytes]:
-        for chunk in _chunks(local, _READ_BYTES):
-            digest.update(chunk)
-            yield chunk
-
-    if isinstance(path, Path):
-        for _ in hashed():
-            pass
-        storage_of(path).put(local, path)  # a rename, if the spool is on the same file system
-    else:
-        storage_of(path).write(path, hashed())
+    for chunk in _chunks(local, _READ_BYTES):
+        digest.update(chunk)
+    storage_of(path).put(local, path)  # a rename, if the spool is on the same file system
     return StoredFile(size, size, digest.hexdigest())
 
 

@@ -27,8 +27,6 @@ killed upload leaves no object. The temporary folder is removed by the next atte
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -49,9 +47,10 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
 )
 from kafkafmt.storage import RemotePath, RemoteStatus, StoragePath, storage_of, write_file
+from kafkafmt.storage.publication import private_folder
 
 _INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-_STAGING_NAME = "kafkafmt-rewrite"
+_STAGING_NAME = "rewrite"
 
 
 class SegmentTarget(Protocol):
@@ -170,8 +169,7 @@ class StoreTarget:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        self._staged = StagedFolder(Path(tempfile.gettempdir()) / f"{_STAGING_NAME}-{os.getuid()}")
-        self._staged.path.chmod(0o700)  # other users must not read the records
+        self._staged = StagedFolder(private_folder(_STAGING_NAME) / "segment")
         try:
             yield
         finally:

@@ -21,9 +21,7 @@ import contextlib
 import errno
 import json
 import logging
-import os
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -38,6 +36,7 @@ from kafkafmt.spark.sink.offsets import move_offsets
 from kafkafmt.spark.sink.placing import by_partition, in_threads, place
 from kafkafmt.spark.sink.staging import MANIFEST, OWNER, POSITIONS_SUFFIX, SEGMENT_SUFFIXES, Owner, is_staging
 from kafkafmt.storage import read_file, write_file
+from kafkafmt.storage.publication import private_folder
 
 if TYPE_CHECKING:
     from kafkafmt.spark.sink.staging import StagedSegment
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _CLAIM = "claim.json"
 _APPLIED = "applied.json"
-_LOCAL_NAME = "kafkafmt-sink"
+_LOCAL_NAME = "sink"
 _COPY_BYTES = 8 * 1024 * 1024
 # How long a commit waits for those of other drivers.
 _WAIT_SECONDS = 60.0
@@ -346,9 +345,8 @@ def _remove(staging: RemotePath) -> None:
 @contextlib.contextmanager
 def _local_folder() -> Iterator[Path]:
     """Create a private temporary folder. The next one on this machine removes it if this process is killed."""
-    folder = StagedFolder(Path(tempfile.gettempdir()) / f"{_LOCAL_NAME}-{os.getuid()}")
+    folder = StagedFolder(private_folder(_LOCAL_NAME) / "segments")
     try:
-        folder.path.chmod(0o700)  # other users must not read the records
         yield folder.path
     finally:
         folder.remove()

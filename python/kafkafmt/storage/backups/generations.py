@@ -48,10 +48,8 @@ def parse_identity(data: bytes, name: str) -> Identity:
 
 
 def is_backup(folder: StoragePath) -> bool:
-    """Whether a folder is that of a backup. A folder that cannot be read is none."""
-    with suppress(OSError):
-        return (folder / BACKUP_FILE).is_file()
-    return False
+    """Whether a folder is that of a backup. Raises OSError if that cannot be found out."""
+    return (folder / BACKUP_FILE).is_file()
 
 
 def generation_path(folder: StoragePath, name: str) -> StoragePath:
