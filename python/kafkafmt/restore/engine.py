@@ -85,12 +85,12 @@ class Restore:
 
     def check(self) -> None:
         """Raise RestoreError if topics at the target have records that this restore has not written."""
-        kind, topic = BegunRestores, self._mirror_options.offset_map.removeprefix(OFFSET_MAP_PREFIX)
+        place = self._mirror_options.offset_map
         begun: BegunRestores | FileOffsetMapStore
-        if self._mirror_options.offset_map.startswith(OFFSET_MAP_PREFIX):
-            begun = kind(topic, self._origin.name, self._cluster)
+        if place.startswith(OFFSET_MAP_PREFIX):
+            begun = BegunRestores(place.removeprefix(OFFSET_MAP_PREFIX), self._origin.name, self._cluster)
         else:
-            begun = FileOffsetMapStore(Path(topic), self._origin.name)
+            begun = FileOffsetMapStore(Path(place), self._origin.name)
         try:
             self._target.ensure_restorable(self.topics, begun)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkafmt.mirror.clusters import ActiveGroupError, MirrorCluster
@@ -74,18 +75,14 @@ def restore_groups(
             place = names.target_partition(source)
             wanted[place] = offsets.partition(source).look_up(one.offset) or 0  # 0: it has no records
             metadata[place] = one.metadata
-        there = ask_coordinator(lambda group=group: target.group_offsets(group))  # type: ignore[misc]
+        there = ask_coordinator(partial(target.group_offsets, group))
         ahead = {one for one, offset in wanted.items() if there.get(one, -1) > offset}
         if ahead:
             result.ahead[group] = len(ahead)
         new = {one: offset for one, offset in wanted.items() if one not in ahead and there.get(one) != offset}
         try:
             if new:
-                ask_coordinator(
-                    lambda group=group, new=new, metadata=metadata: target.commit_group_offsets(  # type: ignore[misc]
-                        group, new, metadata
-                    )
-                )
+                ask_coordinator(partial(target.commit_group_offsets, group, new, metadata))
         except ActiveGroupError:
             result.refused.append(group)
             continue
