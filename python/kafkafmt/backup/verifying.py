@@ -92,7 +92,7 @@ class Verification:
             try:
                 manifest = read_generation(self.folder, name)
             except (BackupError, OSError) as error:
-                check.findings.append(_in_words(error))
+                check.findings.append(_in_words(error).removeprefix(f"{check.path}: "))
                 yield check
                 continue
             yield check
