@@ -1,10 +1,15 @@
-"""A write whose task ends badly at its first attempt, `raise` or `kill`: the executor then.
+"""Writes whose first attempt at a task has an accident. Arguments: a folder for marks, the target, options, kinds.
 
-Prints how many rows there are behind it, and how many of these are distinct.
+- `raise`: the attempt fails.
+- `kill`: its executor is killed.
+
+For each kind a log directory is written below the target. Prints how many accidents there were, how many rows are read
+from it, and how many of these are distinct.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -38,7 +43,7 @@ def with_an_accident(kind: str, marker: Path) -> object:
     return rows
 
 
-def main(folder: Path, kinds: list[str]) -> None:
+def main(folder: Path, target: str, options: dict[str, str], kinds: list[str]) -> None:
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     register(spark, ship=False)
@@ -47,13 +52,13 @@ def main(folder: Path, kinds: list[str]) -> None:
             "encode(cast(id AS string), 'utf-8') AS value", "'t' AS topic", "cast(id % 3 AS int) AS partition"
         )
         frame = frame.mapInArrow(with_an_accident(kind, folder / f"{kind}.marker"), frame.schema)
-        path = str(folder / kind)
-        frame.write.format("kafkafmt").mode("append").save(path)
-        found = spark.read.format("kafkafmt").load(path)
+        path = f"{target}/{kind}"
+        frame.write.format("kafkafmt").options(**options).mode("append").save(path)
+        found = spark.read.format("kafkafmt").options(**options).load(path)
         attempts = int((folder / f"{kind}.marker").exists())
         print(kind, attempts, found.count(), found.select("value").distinct().count(), flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileSelector, FileSystem
 from pyspark.sql import DataFrame, SparkSession
 
 from data.real_logs import LOGS
+from file_systems import BUCKET
 from kafkafmt.log import LogDirectory
 from kafkafmt.spark import first_line
 from spark.reads import rows
@@ -125,9 +128,16 @@ def test_stream_when_started_again_then_each_batch_is_there_once(
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_task_when_its_executor_is_killed_or_it_fails_then_its_retry_alone_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_task_when_its_executor_is_killed_or_it_fails_then_its_retry_alone_counts(
+    tmp_path: Path, place: str, s3: FileSystem, s3_options: dict[str, str]
+) -> None:
     import pyspark
 
+    kinds = ["raise", "kill"]
+    target, options = str(tmp_path), {}
+    if place == "s3":
+        target, options = f"s3://{BUCKET}/{tmp_path.name}", s3_options
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     settings = {
         "spark.ui.enabled": "false",
@@ -135,8 +145,9 @@ def test_task_when_its_executor_is_killed_or_it_fails_then_its_retry_alone_count
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     }
     conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    job = [str(JOB), str(tmp_path), target, json.dumps(options), *kinds]
     found = subprocess.run(
-        [str(submit), "--master", CLUSTER, *conf, str(JOB), str(tmp_path), "raise", "kill"],
+        [str(submit), "--master", CLUSTER, *conf, *job],
         capture_output=True,
         text=True,
         timeout=280,
@@ -148,6 +159,10 @@ def test_task_when_its_executor_is_killed_or_it_fails_then_its_retry_alone_count
         },
         check=False,
     )
-    assert found.stdout.splitlines() == ["raise 1 40000 40000", "kill 1 40000 40000"], found.stderr
-    for kind in ("raise", "kill"):
-        assert content(tmp_path / kind) == ["t-0", "t-1", "t-2"]
+    assert found.stdout.splitlines() == [f"{kind} 1 40000 40000" for kind in kinds], found.stderr
+    for kind in kinds:
+        if place == "folder":
+            assert content(tmp_path / kind) == ["t-0", "t-1", "t-2"]
+        else:
+            below = s3.get_file_info(FileSelector(f"{BUCKET}/{tmp_path.name}/{kind}"))
+            assert sorted(one.base_name for one in below) == ["t-0", "t-1", "t-2"]
