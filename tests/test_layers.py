@@ -36,7 +36,15 @@ LAYERS = {
     ],
     "flows": ["kafkafmt.build", "kafkafmt.convert", "kafkafmt.memory"],
     "logs": ["kafkafmt.log", "kafkafmt.storage"],
-    "engines": ["kafkafmt.client", "kafkafmt.jobs", "kafkafmt.server", "kafkafmt.streams"],
+    "engines": [
+        "kafkafmt.client",
+        "kafkafmt.decode",
+        "kafkafmt.export",
+        "kafkafmt.jobs",
+        "kafkafmt.scanning",
+        "kafkafmt.server",
+        "kafkafmt.streams",
+    ],
     "the public names": [
         "kafkafmt",
         "kafkafmt.accumulator",

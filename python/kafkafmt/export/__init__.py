@@ -1,0 +1,1 @@
+"""Export topics into tables: Parquet files, Delta and Iceberg tables that continue where they ended."""
