@@ -1,14 +1,45 @@
-"""The payloads of keys or values with one schema, and what a format decodes them to."""
+"""The payloads of keys or values with one schema, what a format decodes them to, and the interface of a format.
+
+Records are grouped by the schema that wrote them. For each group, a `PayloadFormat` makes a `PayloadDecoder` of the
+schema of the writer and the schema of the reader, and the decoder decodes the payloads of the group in one call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+from kafkafmt._util.user_errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+
+SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]  # as schema registries name them
+
+
+class SchemaError(UserError, ValueError):
+    """A schema is damaged, is missing, is not supported, or cannot be read by the schema of the reader."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema of payloads. It is hashable, and can be pickled.
+
+    kind: the language of the schema.
+    content: the text of the schema. For Protobuf, also a serialized FileDescriptorSet whose last file is the schema.
+    references: the schemas that this one refers to, by the name with which it does: the full name of an Avro type, the
+        path of a Protobuf import, the `$ref` of a JSON Schema. They have references themselves.
+    message: the Protobuf message of the payloads: its full name, or its index in the file, the index of the message
+        nested in that, and so on, as Confluent's framing has them. Other kinds leave the default.
+    """
+
+    kind: SchemaKind
+    content: str | bytes
+    references: tuple[tuple[str, Schema], ...] = ()
+    message: tuple[int, ...] | str = (0,)
 
 
 class Payloads(NamedTuple):
@@ -44,4 +75,22 @@ class PayloadDecoder(Protocol):
 
     def decode(self, payloads: Payloads) -> DecodedPayloads:
         """Decode payloads. A payload that is damaged becomes an error, and never raises."""
+        ...
+
+
+class PayloadFormat(Protocol):
+    """A format whose payloads need the schema of their writer. It has no state: one object serves all schemas."""
+
+    def read_type(self, reader: Schema) -> pa.DataType:
+        """Return the type of the values that payloads decode to with `reader` as the schema of the reader.
+
+        Raises SchemaError if the schema is damaged or not supported.
+        """
+        ...
+
+    def decoder(self, writer: Schema, reader: Schema) -> PayloadDecoder:
+        """Return a decoder of the payloads of `writer` whose type is `read_type(reader)`.
+
+        Raises SchemaError if a schema is damaged or not supported, or if `reader` cannot read what `writer` writes.
+        """
         ...
