@@ -1,0 +1,21 @@
+"""The errors of an export. Each is one line that tells a user what to change."""
+
+from __future__ import annotations
+
+from kafkafmt._util.user_errors import UserError
+
+
+class ExportError(UserError):
+    """A topic cannot be exported, or a table cannot be written."""
+
+
+class SchemaConflictError(ExportError):
+    """A column has another type than the column of the table, and the table cannot hold both."""
+
+
+class TableConflictError(ExportError):
+    """Another export, or another writer, has changed the table since its state was read. Nothing was committed."""
+
+
+class OffsetsGoneError(ExportError):
+    """The source no longer has, or never had, the offset at which the table ends."""

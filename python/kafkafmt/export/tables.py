@@ -1,0 +1,147 @@
+"""What the engine and the formats of tables share: the state of a table, its data files, and the committer.
+
+An export of a table has these steps, all but the fourth in one process:
+
+1. `begin`: exclude other exports of the table, and remove what killed ones have left.
+2. `read_state`: the next offset of each partition, and the columns.
+3. `prepare`: create the table, or add the columns that are new.
+4. Tasks write data files below `data_folder`. No reader of the table sees them.
+5. `commit`: the files become rows of the table, and the offsets its state, in one step. Or `abort`: they are removed.
+
+A process may be killed at any point. Until `commit` has taken effect, the table has the old rows and the old offsets;
+then it has the new ones. So the next export continues exactly where the table ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from kafkafmt.export.partitioning import PartitionField, PartitionValue
+    from kafkafmt.scanning.tasks import OffsetRange
+    from kafkafmt.storage import StoragePath
+    from kafkafmt.types import TopicPartition
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A complete and durable Parquet file that a task has written.
+
+    path: relative to the `data_folder` of the committer, with `/`. partition: by name of the partition field; the value
+    of a time transform is Iceberg's ordinal: years, months, days or hours since the epoch. offsets: from the first to
+    after the last offset in the file, by partition of the topic. footer: the metadata of the file, with the statistics
+    of its columns. It can be pickled.
+    """
+
+    path: str
+    rows: int
+    size_in_bytes: int
+    partition: Mapping[str, PartitionValue]
+    offsets: Mapping[TopicPartition, OffsetRange]
+    footer: pq.FileMetaData = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class TableState:
+    """The state of a table.
+
+    offsets: the next offset to export, by partition of the topic. schema: the columns; None if there is no table yet.
+    Data files are written with exactly this schema, with the metadata of its fields (the field ids of Iceberg).
+    partitioning: in order. version: identifies the state for `commit`; its meaning is the format's.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    schema: pa.Schema | None = None
+    partitioning: tuple[PartitionField, ...] = ()
+    version: int | str | None = None
+
+
+@dataclass(frozen=True)
+class TableCommit:
+    """What a run has done to a table: its files, and the next offsets of all partitions that it has read to an end.
+
+    run: the name of the run, which is part of the names of all of its files.
+    """
+
+    run: str
+    files: Sequence[DataFile]
+    offsets: Mapping[TopicPartition, int]
+
+
+class TableCommitter(Protocol):
+    """One table of a format, for one run."""
+
+    @property
+    def location(self) -> str:
+        """The table, for messages."""
+        ...
+
+    @property
+    def data_folder(self) -> StoragePath:
+        """The folder that the paths of data files are relative to. Known after `prepare`."""
+        ...
+
+    @property
+    def has_partition_columns(self) -> bool:
+        """Whether data files have the columns of identity partition fields. False for folders as `country=CH`."""
+        ...
+
+    def begin(self, run: str) -> None:
+        """Exclude other exports until `end`, and remove the files of killed runs. Nothing else is removed.
+
+        Raises TableConflictError if another export of the table is running, and OSError.
+        """
+        ...
+
+    def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
+        """Return the state of the table, with the offsets of at least those of the given partitions that it knows.
+
+        Other writers of the table must not lose the offsets: compaction, clean-up of its log, expiry of snapshots.
+        """
+        ...
+
+    def prepare(
+        self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
+    ) -> TableState:
+        """Create the table, or add columns and widen types, and return the new state with the schema of its files.
+
+        Raises SchemaConflictError, before anything is changed, for a type that the table cannot hold; ExportError for
+        another partitioning than that of the table; TableConflictError if the state is no longer that of the table.
+        """
+        ...
+
+    def commit(self, commit: TableCommit, state: TableState) -> TableState:
+        """Make the files visible and the offsets the state of the table, in one step, and return the new state.
+
+        Without files only the offsets change. Raises TableConflictError, with nothing committed, if the table has other
+        offsets for one of the partitions than `state`. Changes that other writers made in between are kept.
+        """
+        ...
+
+    def abort(self, files: Sequence[DataFile]) -> None:
+        """Remove files of this run that are not committed."""
+        ...
+
+    def end(self) -> None:
+        """Let other exports begin. Does nothing if it was called before, or without `begin`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where tables are created.
+
+    target: a folder or URI, or the name of a namespace in a catalog. format: parquet, delta or iceberg. options: of the
+    format's library, as `storage_options` of `deltalake` or the properties of a catalog of `pyiceberg`. one_table: all
+    topics are in one table, at the target itself, and not each in a table of its name below it.
+    """
+
+    target: str
+    format: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    one_table: bool = False

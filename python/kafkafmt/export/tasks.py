@@ -1,0 +1,99 @@
+"""Tasks of an export: each reads a part of a scan in one process, and writes it to Parquet files of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkafmt._util.sizes import MIB
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafmt.export.partitioning import PartitionField
+    from kafkafmt.export.tables import DataFile
+    from kafkafmt.scanning.tasks import OffsetRange, ScanTask
+    from kafkafmt.storage import StoragePath
+    from kafkafmt.types import TopicPartition
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How Parquet files are written. It can be pickled.
+
+    target_file_bytes: a file ends when it has reached this size. row_group_bytes: of Arrow data in memory. compression:
+    zstd, snappy, lz4, gzip or none. buffered_bytes: the most Arrow data that a task keeps for all open files.
+    """
+
+    target_file_bytes: int = 128 * MIB
+    row_group_bytes: int = 32 * MIB
+    compression: str = "zstd"
+    buffered_bytes: int = 64 * MIB
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """The files of a table, as its committer wants them. It can be pickled.
+
+    folder: `data_folder` of the committer. schema: of the files, which rows are converted to. partitioning: of the
+    table. leaves_out: columns that the files do not have, because the folders have them. flattened: whether the fields
+    of the column `value` are columns.
+    """
+
+    folder: StoragePath
+    schema: pa.Schema
+    partitioning: tuple[PartitionField, ...] = ()
+    leaves_out: frozenset[str] = frozenset()
+    flattened: bool = False
+
+
+@dataclass(frozen=True)
+class ExportTask:
+    """Parts of a scan that become files of one table. It can be pickled, and runs in any process.
+
+    run: the name of the run. number: of the task in the run. Both are part of the names of its files.
+    """
+
+    run: str
+    number: int
+    parts: Sequence[ScanTask]
+    layout: FileLayout
+    options: WriteOptions
+
+    @property
+    def size_in_bytes(self) -> int:
+        return sum(part.size_in_bytes for part in self.parts)
+
+    @property
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        """The offsets that the task exports, by partition."""
+        from kafkafmt.scanning.tasks import OffsetRange
+
+        found: dict[TopicPartition, OffsetRange] = {}
+        for part in self.parts:
+            for one, (start, end) in part.ranges.items():
+                before = found.get(one, OffsetRange(start, end))
+                found[one] = OffsetRange(min(start, before.start), max(end, before.end))
+        return found
+
+    def run_task(self, progress: Callable[[int], object] | None = None) -> list[DataFile]:
+        """Read the parts, and return the files that were written: complete and durable.
+
+        progress: called with stored bytes that were read since its last call. If it fails, it removes its files.
+        Raises KafkaFormatError for damage, ExportError, and OSError.
+        """
+        raise NotImplementedError
+
+
+def joined(parts: Iterable[ScanTask], most_bytes: int) -> list[list[ScanTask]]:
+    """Join parts, in their order, to groups of up to `most_bytes`, and of at least one part."""
+    groups: list[list[ScanTask]] = []
+    size = 0
+    for part in parts:
+        if not groups or size + part.size_in_bytes > most_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(part)
+        size += part.size_in_bytes
+    return groups
