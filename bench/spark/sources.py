@@ -13,9 +13,10 @@ from kafka.record.memory_records import MemoryRecords
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.functions import explode, udf
 
+from kafkafmt.log.splitting import Split
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.source.options import ReadOptions
-from kafkafmt.spark.source.planning import ReadTask, Split, plan
+from kafkafmt.spark.source.reading import ReadTask, plan
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from kafkafmt.log.splitting import Split
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.source.options import ReadOptions
-from kafkafmt.spark.source.planning import plan
+from kafkafmt.spark.source.reading import plan
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _NAMES = ArrayType(StringType())

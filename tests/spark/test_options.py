@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkafmt.spark.selection import LATEST, Bound
+from kafkafmt.scanning.selection import LATEST, Bound
 from kafkafmt.spark.source.options import UNLIMITED, Amount, ReadOptions, StreamOptions
 from kafkafmt.types import TopicPartition
 
@@ -15,7 +15,7 @@ def parse(**options: str) -> ReadOptions:
 
 def test_options_when_only_a_path_is_given_then_are_the_defaults() -> None:
     options = parse()
-    assert options == ReadOptions(("logs",))
+    assert options == ReadOptions(paths=("logs",))
     assert (options.unit, options.isolation, options.on_corrupt) == ("records", "read_uncommitted", "fail")
     assert (options.split_bytes, options.max_batch_bytes, options.verify) == (128 << 20, 4 << 20, True)
 
@@ -123,7 +123,9 @@ def parse_stream(**options: str) -> StreamOptions:
 
 
 def test_options_of_a_stream_when_given_then_are_limits_and_a_beginning() -> None:
-    assert parse_stream() == StreamOptions(ReadOptions(("logs",)), fails_on_data_loss=True, limit=UNLIMITED)
+    assert parse_stream() == StreamOptions(
+        ReadOptions(paths=("logs",)), fails_on_data_loss=True, limit=UNLIMITED
+    )
     found = parse_stream(maxbytespertrigger="1m", maxOffsetsPerTrigger="5", failOnDataLoss="False")
     assert (found.limit, found.fails_on_data_loss) == (Amount(1 << 20, 5, UNLIMITED.files), False)
     found = parse_stream(maxRowsPerTrigger="6", maxFilesPerTrigger="7", unit="batches")

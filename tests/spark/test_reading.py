@@ -31,7 +31,7 @@ from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.segment import Segment
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.source.options import ReadOptions
-from kafkafmt.spark.source.planning import ReadTask, plan
+from kafkafmt.spark.source.reading import ReadTask, plan
 from log.samples import batch, marker, put_segment, transactional
 from measure import peak_resident_bytes
 from spark.reads import batches, offsets, options_of, rows, splits, struct
@@ -394,7 +394,7 @@ def after_listing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
             action()
             return found
 
-        monkeypatch.setattr("kafkafmt.spark.source.logs.list_segments", listed)
+        monkeypatch.setattr("kafkafmt.scanning.logs.list_segments", listed)
 
     return do
 

@@ -14,7 +14,6 @@ write the rows. Written rows become visible when the driver commits them. Errors
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,7 @@ from kafkafmt.spark.reader import Reader
 from kafkafmt.spark.sink.job import SinkJob
 from kafkafmt.spark.sink.options import WriteOptions
 from kafkafmt.spark.source.options import STATE_UNITS, ReadOptions
-from kafkafmt.spark.source.planning import ReadTask, plan
-from kafkafmt.spark.source.reading import read_split
+from kafkafmt.spark.source.reading import plan, read_task
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema, table_schema
 from kafkafmt.spark.source.state_reading import plan_state, read_state
 from kafkafmt.spark.source.streaming import LogSource
@@ -37,7 +35,6 @@ from kafkafmt.spark.tables import is_table, options_of, table_options
 from kafkafmt.spark.writers import StreamWriter, Writer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -61,7 +58,7 @@ class KafkafmtDataSource(DataSource):
                 return Reader(
                     partial(plan_state, options), partial(read_state, options=options, output=output)
                 )
-            return Reader(partial(plan, options), partial(_read_task, options=options, output=output))
+            return Reader(partial(plan, options), partial(read_task, options=options, output=output))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         return stream_reader(LogSource(self.options, schema))
@@ -79,11 +76,6 @@ class KafkafmtDataSource(DataSource):
                     "outputMode complete: a log cannot be replaced batch by batch; expected append"
                 )
             return StreamWriter(SinkJob.plan(options, schema, overwrite=False))
-
-
-def _read_task(task: ReadTask, options: ReadOptions, output: OutputColumns) -> Iterator[pa.RecordBatch]:
-    for split in task.splits:
-        yield from read_split(split, options, output)
 
 
 # The data sources that `register` registers.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kafkafmt.scanning.selection import LATEST, Bound, TopicSelection
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.writing import SendJob
 from kafkafmt.spark.kafka_data_source import KafkaBatchesDataSource
-from kafkafmt.spark.selection import LATEST, Bound, TopicSelection
 from kafkafmt.spark.source.options import Amount
 from kafkafmt.spark.writers import Writer
 from kafkafmt.types import TopicPartition

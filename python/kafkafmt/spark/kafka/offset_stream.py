@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from kafkafmt.scanning.selection import LATEST, Bound, ensure_all_named
 from kafkafmt.spark.kafka.cluster import SourceBrokers
 from kafkafmt.spark.kafka.reading import OffsetRange
-from kafkafmt.spark.selection import LATEST, Bound, ensure_all_named
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.stream_offsets import Losses, Offsets
 from kafkafmt.types import TopicPartition

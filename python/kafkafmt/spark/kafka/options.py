@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from kafkafmt._util.options import Option, Options
 from kafkafmt._util.sizes import size_text
+from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES
+from kafkafmt.scanning.selection import Bound, TopicSelection
 from kafkafmt.spark.kafka.clients import ClientOptions
-from kafkafmt.spark.selection import Bound, TopicSelection, parse_bound, parse_starting, parse_topic_selection
-from kafkafmt.spark.source.options import BATCH_ONLY, BOUNDS, DEFAULT_BATCH_BYTES, UNLIMITED, Amount
+from kafkafmt.spark.selection import parse_bound, parse_starting, parse_topic_selection
+from kafkafmt.spark.source.options import BATCH_ONLY, BOUNDS, UNLIMITED, Amount
 from kafkafmt.spark.values import (
     one_of,
     parse_arrow_size,

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import InputPartition
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.records.runs import slice_run
 from kafkafmt.records.trimming import rows_between
+from kafkafmt.scanning.batch_rows import BATCH_TYPES, DAMAGE_COLUMN, BatchSource, batch_rows
+from kafkafmt.scanning.splits import bounded
 from kafkafmt.spark.kafka.clients import BrokerError, assign, broker_errors
-from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN, BatchSource, batch_rows
-from kafkafmt.spark.source.reading import bounded
 from kafkafmt.spark.stream_offsets import DataLossError
 from kafkafmt.types import TopicPartition
 

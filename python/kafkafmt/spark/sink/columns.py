@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from kafkafmt._util.names import known_name
 from kafkafmt.columns.read import COLUMNS
+from kafkafmt.scanning.batch_rows import BATCH_TYPES
 from kafkafmt.spark.sink.options import is_topic
-from kafkafmt.spark.source.batch_rows import BATCH_TYPES
 from kafkafmt.types import TimestampType, TopicPartition
 
 if TYPE_CHECKING:

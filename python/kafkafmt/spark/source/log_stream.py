@@ -15,11 +15,12 @@ from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.splitting import Place, Split
-from kafkafmt.spark.selection import LATEST, ensure_all_named
+from kafkafmt.scanning.logs import find_logs
+from kafkafmt.scanning.planning import find_bound, tasks
+from kafkafmt.scanning.selection import LATEST, ensure_all_named
 from kafkafmt.spark.source.limits import Lag, share
-from kafkafmt.spark.source.logs import find_logs
 from kafkafmt.spark.source.options import UNLIMITED, Amount
-from kafkafmt.spark.source.planning import ReadTask, find_bound, tasks
+from kafkafmt.spark.source.reading import ReadTask
 from kafkafmt.spark.stream_offsets import Losses, Offsets
 from kafkafmt.types import TopicPartition
 
@@ -99,7 +100,7 @@ class LogStream:
             self._last = end
         self._losses.report_missing(start, self._logs.keys())
         splits = (split for one in sorted(end) for split in self._splits(one, start.get(one), end[one]))
-        return list(tasks(splits, self._options.read.split_bytes))
+        return [ReadTask(one) for one in tasks(splits, self._options.read.split_bytes)]
 
     def forget(self, offsets: Offsets) -> None:
         """Release the state of records before `offsets`, which have been read."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkafmt._util.options import Option, Options
 from kafkafmt._util.sizes import size_text
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.spark.selection import (
-    LATEST,
-    Bound,
-    TopicSelection,
-    parse_bound,
-    parse_starting,
-    parse_topic_selection,
+from kafkafmt.scanning.options import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_SPLIT_BYTES,
+    LogReadOptions,
+    OptionNames,
 )
+from kafkafmt.scanning.selection import LATEST
+from kafkafmt.spark.selection import parse_bound, parse_starting, parse_topic_selection
 from kafkafmt.spark.values import (
     FILE_SYSTEM_HELP,
     MAX_LONG,
@@ -39,8 +39,7 @@ from kafkafmt.types import ISOLATIONS, TopicPartition
 STATE_UNITS = ("offsets", "transactions", "metadata")
 UNITS = ("records", "batches", *STATE_UNITS)
 ON_CORRUPT = ("fail", "skip", "keep")
-DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
-DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
+_NAMES = OptionNames("startingOffsets", "endingOffsets", "topics=*", "checkOverlaps=true")
 
 
 def _path_list(value: str) -> tuple[str, ...]:
@@ -214,32 +213,13 @@ class Amount(NamedTuple):
 NOTHING, UNLIMITED = Amount(0, 0, 0), Amount()
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """The parsed options of a read; `SOURCE_OPTIONS` describes each.
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(LogReadOptions):
+    """The parsed options of a read; `SOURCE_OPTIONS` describes each. The unit may also be a state."""
 
-    from_segment_start: ignore `log-start-offset-checkpoint`, so that deleted records are read.
-    checks_overlaps: whether the driver looks up the end of each segment; None: only of local ones.
-    file_system: options for the file system of every URI, as for `list_segments`. They may contain credentials.
-    """
-
-    paths: tuple[str, ...]
-    unit: str = "records"
     columns: tuple[str, ...] | None = None
     include_headers: bool = False
-    topics: TopicSelection = field(default_factory=TopicSelection)
-    topic_partition: TopicPartition | None = None
-    starting: Bound = field(default_factory=Bound)
-    ending: Bound = field(default_factory=Bound)
-    isolation: str = "read_uncommitted"
-    on_corrupt: str = "fail"
-    verify: bool = True
-    from_segment_start: bool = False
-    checks_overlaps: bool | None = None
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-    split_bytes: int = DEFAULT_SPLIT_BYTES
-    max_batch_bytes: int = DEFAULT_BATCH_BYTES
-    file_system: Mapping[str, str] = field(default_factory=dict, repr=False)
+    names: OptionNames = _NAMES
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:

@@ -1,183 +1,37 @@
-"""Read a split on an executor into pyarrow record batches of bounded size, in bounded memory.
-
-Control batches, aborted batches and batches outside the range are skipped by their headers, before decompression.
-Records are filtered only if a bound is within a batch.
-"""
+"""The tasks of the source: what `kafkafmt.scanning` plans and reads, as Spark takes it."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
-from kafkafmt.columns.arrow import boolean_array, int64_values
-from kafkafmt.columns.read import arrow_batches
-from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.segment import SegmentRange
-from kafkafmt.records.base import RUN_BYTES, Records
-from kafkafmt.records.runs import of_ended_transactions, select_batches, sound_part, without
-from kafkafmt.spark.source.batch_rows import BatchSource, batch_rows, damage_row
+from kafkafmt.scanning.planning import plan_logs
+from kafkafmt.scanning.splits import read_split
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    import pyarrow as pa
 
-    from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.splitting import Split
     from kafkafmt.spark.source.options import ReadOptions
     from kafkafmt.spark.source.schema import OutputColumns
 
-_LOG = logging.getLogger(__name__)
+
+class ReadTask(InputPartition):
+    """The splits that one task reads, in order."""
+
+    def __init__(self, splits: Iterable[Split]) -> None:
+        super().__init__(None)
+        self.splits = tuple(splits)
 
 
-def read_split(split: Split, options: ReadOptions, output: OutputColumns) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split.
-
-    Raises KafkaFormatError, with file, position and offsets, for damage, after the rows before it, unless onCorrupt is
-    skip or keep; EOFError if the file has become shorter; FileNotFoundError.
-    """
-    with split.segment.open(
-        split.start,
-        split.end,
-        topic_partition=split.segment.topic_partition or options.topic_partition,
-        max_decompressed_bytes=options.max_decompressed_bytes,
-    ) as source:
-        if source.end_position < split.end:
-            expected = f"expected {split.end} bytes, as when it was listed, found {source.end_position}"
-            raise EOFError(f"{split.segment}: file truncated: {expected}")
-        reader = _SplitReader(source, split, options, output)
-        for rows in reader.read():
-            yield from bounded(rows, options.max_batch_bytes)
+def plan(options: ReadOptions) -> list[ReadTask]:
+    """Return the tasks of a read as `plan_logs`, or one empty task: Spark reads a null partition if there is none."""
+    return [ReadTask(splits) for splits in plan_logs(options)] or [ReadTask([])]
 
 
-def bounded(rows: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield slices of equal size, of `most_bytes` or up to 1.5 times as much, and of at least one row.
-
-    Rows a little larger than `most_bytes` are not cut: the few remaining rows would cost Spark another batch.
-    """
-    count = max(1, -(-rows.num_rows // max(1, round(rows.nbytes / most_bytes))))
-    for first in range(0, rows.num_rows, count):
-        yield rows.slice(first, count)
-
-
-class _SplitReader:
-    def __init__(self, source: Records, split: Split, options: ReadOptions, output: OutputColumns) -> None:
-        self._source = source
-        self._split = split
-        self._options = options
-        self._output = output
-        self._where = BatchSource(str(split.segment), source.topic_partition)
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows. After damage, continue at the next valid batch, unless onCorrupt is fail."""
-        rows_of: Callable[[Records], Iterator[pa.RecordBatch]]
-        rows_of = self._records if self._options.unit == "records" else self._batches
-        position = self._split.start
-        selection = _Selection(
-            self._split, with_control=self._options.unit == "batches", verify=self._options.verify
-        )
-        while position < self._split.end:
-            # A partial batch is damage, except at the end of the log.
-            records = SegmentRange(
-                self._source, position, is_active=self._split.is_log_end, run_filter=selection.select
-            )
-            try:
-                yield from rows_of(records)
-                return
-            except KafkaFormatError as error:
-                records.with_source(error)
-                if self._options.on_corrupt == "fail" or error.position is None:
-                    raise
-                position = records.position_after(error)
-                if self._options.on_corrupt == "keep":
-                    yield self._dressed(damage_row(error, position, self._where, self._output.columns))
-                else:
-                    _LOG.warning("passed over %d bytes: %s", position - error.position, error)
-
-    def _dressed(self, arrays: list[pa.Array]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(arrays, schema=self._output.schema)
-
-    def _batches(self, records: Records) -> Iterator[pa.RecordBatch]:
-        # The column of a batch's bytes is a view of the run, so each run needs its own memory.
-        for run in records.runs(run_bytes=min(self._options.max_batch_bytes, RUN_BYTES)):
-            damage = None
-            if self._options.verify and not run.valid().all():
-                run, damage = sound_part(run)
-            if len(run):
-                yield self._dressed(batch_rows(run, self._where, self._output.columns))
-            if damage is not None:
-                raise damage
-
-    def _records(self, records: Records) -> Iterator[pa.RecordBatch]:
-        columns = list(self._output.columns)
-        has_bounds = self._split.start_offset is not None or self._split.end_offset is not None
-        built = [*columns, "offset"] if has_bounds and "offset" not in columns else columns
-        rows: pa.RecordBatch
-        for rows in arrow_batches(
-            records, built, verify=self._options.verify, chunk_bytes=self._options.max_batch_bytes
-        ):
-            if has_bounds:
-                rows = self._within_bounds(rows)
-            if rows.num_rows:
-                yield self._dressed(rows.columns[: len(columns)])
-
-    def _within_bounds(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        offsets = int64_values(rows.column("offset"))
-        start, end = self._split.start_offset, self._split.end_offset
-        wanted = np.ones(len(offsets), np.bool_)
-        if start is not None:
-            wanted &= offsets >= start
-        if end is not None:
-            wanted &= offsets < end
-        return rows if wanted.all() else rows.filter(boolean_array(wanted))
-
-
-class _Selection:
-    """Selects the batches of a split that are to be read."""
-
-    def __init__(self, split: Split, *, with_control: bool, verify: bool) -> None:
-        self._split = split
-        self._with_control = with_control
-        self._verify = verify
-
-    def select(self, runs: Iterator[BatchRun]) -> Iterator[BatchRun]:
-        """Yield the runs without the batches that are not selected.
-
-        With `verify`, a damaged batch whose header would exclude it, as a control batch or a batch of an aborted
-        transaction, is yielded, and nothing after it: its reader raises CorruptRecordError.
-        """
-        end, limit = self._split.end_offset, self._split.next_base_offset
-        for run in runs:
-            if limit is not None:
-                self._ensure_below(limit, run)
-            in_range = self._in_range(run.index)
-            part = run if in_range.all() else select_batches(run, in_range)
-            part = without(part, self._left_out(part.index), verify=self._verify)
-            if len(part):
-                yield part
-            if end is not None and run.index["base_offset"][-1] >= end:
-                return
-
-    def _ensure_below(self, limit: int, run: BatchRun) -> None:
-        """Raise ValueError for a valid batch with offsets at or above the base offset of the next segment."""
-        late = run.index["last_offset"] >= limit
-        if late.any() and (late & run.valid()).any():
-            found = int(run.index["last_offset"][late].max())
-            raise ValueError(
-                f"{self._split.segment}: offsets {limit} to {found} may be in the next segment, too, which begins "
-                f"at {limit}: checkOverlaps=true looks up the ends of segments, and reads each offset once"
-            )
-
-    def _in_range(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
-        wanted = np.ones(len(rows), np.bool_)
-        if self._split.start_offset is not None:
-            wanted &= rows["last_offset"] >= self._split.start_offset
-        if self._split.end_offset is not None:  # a wrapper's base offset is -1: its records are filtered
-            wanted &= rows["base_offset"] < self._split.end_offset
-        return wanted
-
-    def _left_out(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
-        aborted = of_ended_transactions(rows, self._split.aborted)
-        return aborted if self._with_control else aborted | rows["is_control"]
+def read_task(task: ReadTask, options: ReadOptions, output: OutputColumns) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task. Raises the errors of `read_split`."""
+    for split in task.splits:
+        yield from read_split(split, options, output)

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from kafkafmt._util.names import known_name
 from kafkafmt.columns.read import COLUMNS, arrow_schema
-from kafkafmt.spark.source.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
+from kafkafmt.scanning.batch_rows import BATCH_TYPES, DAMAGE_COLUMN
+from kafkafmt.scanning.options import ReadColumns
 from kafkafmt.spark.source.options import STATE_UNITS
 from kafkafmt.spark.source.state_units import state_types
 from kafkafmt.spark.tables import holds_options, with_options
@@ -45,14 +46,11 @@ _NEVER_NULL = {
 
 
 @dataclass(frozen=True)
-class OutputColumns:
+class OutputColumns(ReadColumns):
     """The columns of a read, and the Arrow schema that Spark expects for them.
 
     Spark compares the schema strictly. So it has the names and the nullability of the DataFrame's columns.
     """
-
-    columns: tuple[str, ...]
-    schema: pa.Schema
 
     @classmethod
     def of(cls, options: ReadOptions, schema: StructType) -> OutputColumns:

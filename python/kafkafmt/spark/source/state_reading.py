@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kafkafmt.columns.fields import Field, arrow_row, arrow_schema
 from kafkafmt.log.internal_topics.latest import raise_damage
-from kafkafmt.spark.source.reading import bounded
+from kafkafmt.scanning.splits import bounded
 from kafkafmt.spark.source.state_units import TIMESTAMP, UNITS_OF_STATE, column_name, is_timestamp
 from kafkafmt.storage.locations import absolute_paths
 

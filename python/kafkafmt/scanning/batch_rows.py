@@ -152,7 +152,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, _Fill]] = {
     "damage": (pa.string(), _no_damage),
 }
 
-# A column for onCorrupt=keep.
+# A column for damage that is kept.
 DAMAGE_COLUMN = "damage"
 BATCH_TYPES = {name: kind for name, (kind, _) in _COLUMNS.items()}
 

@@ -15,7 +15,7 @@ from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
 from kafkafmt.storage.locations import absolute_paths, without_secrets
 
 if TYPE_CHECKING:
-    from kafkafmt.spark.source.options import ReadOptions
+    from kafkafmt.scanning.options import LogReadOptions
     from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def find_logs(
-    options: ReadOptions, *, may_grow: bool = False, ends: SegmentEnds | None = None
+    options: LogReadOptions, *, may_grow: bool = False, ends: SegmentEnds | None = None
 ) -> list[LogSnapshot]:
     """Return the logs of the selected partitions, ordered by partition.
 
@@ -54,7 +54,7 @@ def find_logs(
         paths = ", ".join(map(without_secrets, options.paths))
         raise FileNotFoundError(errno.ENOENT, "no topic but Kafka's own", paths)
     if options.topics.is_everything and not may_grow:
-        told = topics_left_out_in_words(logs, chosen, "topics=* reads them, too")
+        told = topics_left_out_in_words(logs, chosen, f"{options.names.all_topics} reads them, too")
         if told is not None:
             _LOG.warning(told)
     _ensure_distinct(chosen)
@@ -63,7 +63,7 @@ def find_logs(
     return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), str(log.folder)))
 
 
-def _ensure_topics(logs: Sequence[LogSnapshot], options: ReadOptions) -> None:
+def _ensure_topics(logs: Sequence[LogSnapshot], options: LogReadOptions) -> None:
     topics = {log.topic for log in logs if log.topic is not None}
     missing = options.topics.unmatched(topics)
     if missing is not None:
@@ -71,7 +71,7 @@ def _ensure_topics(logs: Sequence[LogSnapshot], options: ReadOptions) -> None:
         raise ValueError(f"no topic {missing!r} in {paths}: {found_in_words(missing, topics)}")
 
 
-def _is_chosen(log: LogSnapshot, options: ReadOptions) -> bool:
+def _is_chosen(log: LogSnapshot, options: LogReadOptions) -> bool:
     if options.topics.is_everything:
         return is_chosen(log.topic_partition, None, is_named=log.segments[0].is_named)
     return log.topic is not None and log.topic in options.topics

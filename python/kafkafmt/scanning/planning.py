@@ -1,4 +1,4 @@
-"""Plan a batch read on the driver: from paths to tasks, each of some splits of segments.
+"""Plan a read of logs: from paths to tasks, each of some splits of segments.
 
 `LogSnapshot` describes what the driver reads of a segment. For `read_committed` it also reads headers: those of each
 log's last segment, or of all segments if a broker's `.snapshot` and `.txnindex` files are missing.
@@ -6,23 +6,21 @@ log's last segment, or of all segments if a broker's `.snapshot` and `.txnindex`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import InputPartition
-
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.splitting import Split
-from kafkafmt.spark.selection import ensure_all_named
-from kafkafmt.spark.source.logs import find_logs
+from kafkafmt.scanning.logs import find_logs
+from kafkafmt.scanning.selection import ensure_all_named
 
 if TYPE_CHECKING:
     from kafkafmt.log.indexes import AbortedTransaction
     from kafkafmt.log.log_snapshot import LogSnapshot
-    from kafkafmt.spark.selection import Bound
-    from kafkafmt.spark.source.options import ReadOptions
+    from kafkafmt.scanning.options import LogReadOptions
+    from kafkafmt.scanning.selection import Bound
 
 # The cost of a split beyond its bytes, as bytes: opening a file, and its part of a task's overhead.
 _OPEN_COST_BYTES = 64 * 1024
@@ -31,42 +29,34 @@ _MAX_OFFSET = 2**63 - 1
 _PLANNED_AT_ONCE = 16
 
 
-class ReadTask(InputPartition):
-    """The splits that one task reads, in order."""
-
-    def __init__(self, splits: Sequence[Split]) -> None:
-        super().__init__(None)
-        self.splits = tuple(splits)
-
-
-def plan(options: ReadOptions) -> list[ReadTask]:
-    """Return the tasks of a read, ordered by topic, partition and offset, or one empty task if there are no records.
+def plan_logs(options: LogReadOptions) -> list[tuple[Split, ...]]:
+    """Return the tasks of a read: the splits that each reads, ordered by topic, partition and offset.
 
     Raises FileNotFoundError and ValueError, in one line, for paths without a log, unknown topics and offsets outside
     the log; KafkaFormatError if damage hides what planning must read.
     """
     logs = find_logs(options)
     partitions = {str(log): log.topic_partition for log in logs}
-    ensure_all_named("startingOffsets", options.starting, partitions)
-    ensure_all_named("endingOffsets", options.ending, partitions)
+    ensure_all_named(options.names.starting, options.starting, partitions)
+    ensure_all_named(options.names.ending, options.ending, partitions)
     with ThreadPoolExecutor(_PLANNED_AT_ONCE) as threads:
         of_logs = list(threads.map(lambda log: list(_splits(log, options)), logs))
-    return list(tasks(chain.from_iterable(of_logs), options.split_bytes)) or [ReadTask([])]
+    return list(tasks(chain.from_iterable(of_logs), options.split_bytes))
 
 
-def tasks(splits: Iterable[Split], most_bytes: int) -> Iterator[ReadTask]:
+def tasks(splits: Iterable[Split], most_bytes: int) -> Iterator[tuple[Split, ...]]:
     """Yield tasks of up to `most_bytes`. Small splits share a task, because a task has a fixed cost."""
     together: list[Split] = []
     size = 0
     for split in splits:
         cost = split.end - split.start + _OPEN_COST_BYTES
         if together and size + cost > most_bytes:
-            yield ReadTask(together)
+            yield tuple(together)
             together, size = [], 0
         together.append(split)
         size += cost
     if together:
-        yield ReadTask(together)
+        yield tuple(together)
 
 
 def find_bound(log: LogSnapshot, name: str, bound: Bound) -> int | None:
@@ -89,7 +79,7 @@ def find_bound(log: LogSnapshot, name: str, bound: Bound) -> int | None:
     return offset
 
 
-def _splits(log: LogSnapshot, options: ReadOptions) -> Iterator[Split]:
+def _splits(log: LogSnapshot, options: LogReadOptions) -> Iterator[Split]:
     start, end = _bounds(log, options)
     aborted: tuple[AbortedTransaction, ...] = ()
     if options.isolation == "read_committed":
@@ -100,13 +90,14 @@ def _splits(log: LogSnapshot, options: ReadOptions) -> Iterator[Split]:
     yield from log.splits(options.split_bytes, start, end, aborted)
 
 
-def _bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int | None, int | None]:
+def _bounds(log: LogSnapshot, options: LogReadOptions) -> tuple[int | None, int | None]:
     """Return the start and the end offset; None for those of the log."""
-    start = find_bound(log, "startingOffsets", options.starting)
+    start = find_bound(log, options.names.starting, options.starting)
     if start is None and options.starting.timestamp is not None:
         start = _MAX_OFFSET  # no record is at or after the timestamp
-    end = find_bound(log, "endingOffsets", options.ending)
+    end = find_bound(log, options.names.ending, options.ending)
     by_time = options.starting.timestamp is not None or options.ending.timestamp is not None
     if start is not None and end is not None and start > end and not by_time:
-        raise ValueError(f"partition {log}: startingOffsets {start} is after endingOffsets {end}")
+        names = options.names
+        raise ValueError(f"partition {log}: {names.starting} {start} is after {names.ending} {end}")
     return start, end
