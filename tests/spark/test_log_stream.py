@@ -17,12 +17,13 @@ import kafkafmt as kf
 from data.real_logs import LOGS, NAMES, expected
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.records.file import FileRecords
+from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.scanning.splits import read_split
 from kafkafmt.spark.source.log_stream import LogStream
 from kafkafmt.spark.source.options import StreamOptions
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema
 from kafkafmt.spark.source.streaming import LogSource
-from kafkafmt.spark.stream_offsets import DataLossError, from_json, to_json
+from kafkafmt.spark.stream_offsets import from_json, to_json
 from kafkafmt.spark.stream_reader import StreamReader
 from kafkafmt.spark.streaming import stream_reader
 from kafkafmt.types import TopicPartition

@@ -1,7 +1,4 @@
-"""For streams: offsets as in the checkpoint of a query, and what happens if records were deleted unread.
-
-Batch reads of brokers use DataLossError, too.
-"""
+"""For streams: offsets as in the checkpoint of a query, and what happens if records were deleted unread."""
 
 from __future__ import annotations
 
@@ -10,16 +7,13 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
+from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
 # The next offset to read of each partition.
 Offsets: TypeAlias = Mapping[TopicPartition, int]
-
-
-class DataLossError(OSError):
-    """Records were deleted before the stream read them."""
 
 
 class Losses:

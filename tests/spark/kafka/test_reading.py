@@ -11,10 +11,10 @@ from kafka import KafkaAdminClient, TopicPartition
 import kafkafmt as kf
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
-from kafkafmt.spark.kafka.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.cluster import SourceBrokers
+from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.streaming import KafkaSource
-from kafkafmt.spark.stream_offsets import DataLossError
 from kafkafmt.spark.stream_reader import StreamReader
 from spark.kafka.topics import (
     RECORDS,
@@ -205,7 +205,7 @@ def test_topic_when_made_anew_then_what_is_missing_is_lost_data_or_passed_over(b
 def test_batch_edges_when_the_offset_is_deleted_since_then_are_the_offset(broker: Broker) -> None:
     broker.create_topic("edges")
     send(broker, "edges", range(4))
-    cluster = SourceBrokers(KafkaReadOptions.parse(options_of(broker, "edges")))
+    cluster = SourceBrokers(KafkaReadOptions.parse(options_of(broker, "edges")).brokers)
     found = {
         offset: cluster.batch_edges({ours("edges"): offset})[ours("edges")] for offset in (0, 25, 26, 49, 50)
     }

@@ -7,13 +7,14 @@ driver keeps no state that a stream needs after a restart from its checkpoint.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from kafkafmt.scanning.brokers.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.runs import PartitionRange
+from kafkafmt.scanning.brokers.splitting import cut_ranges
 from kafkafmt.scanning.selection import LATEST, Bound, ensure_all_named
-from kafkafmt.spark.kafka.cluster import SourceBrokers
-from kafkafmt.spark.kafka.reading import OffsetRange
+from kafkafmt.spark.kafka.reading import RangeTask
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.stream_offsets import Losses, Offsets
 from kafkafmt.types import TopicPartition
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
     from kafkafmt.spark.kafka.options import KafkaReadOptions
 
 
-def plan(options: KafkaReadOptions) -> list[OffsetRange]:
-    """Return the ranges of a batch read, or one empty range if there are no records.
+def plan(options: KafkaReadOptions) -> list[RangeTask]:
+    """Return the tasks of a batch read, or one task with an empty range if there are no records.
 
     Raises ValueError for topics that do not exist and offsets outside the log, and BrokerError.
     """
-    cluster = SourceBrokers(options)
+    cluster = SourceBrokers(options.brokers)
     try:
-        partitions = cluster.partitions()
+        partitions = _selected(cluster, options)
         _ensure_found(options, partitions)
         first, last = cluster.beginnings(partitions), cluster.ends(partitions)
         bounds = _Bounds(cluster, first, last)
         starts = bounds.find("startingOffsets", options.starting, first)
         ends = bounds.find("endingOffsets", options.ending, last)
-        ranges = [OffsetRange(one, starts[one], ends[one]) for one in partitions]
+        ranges = [PartitionRange(one, starts[one], ends[one]) for one in partitions]
         for one in ranges:
             if (
                 one.start > one.end
@@ -44,8 +45,8 @@ def plan(options: KafkaReadOptions) -> list[OffsetRange]:
             ):
                 what = f"startingOffsets {one.start} is after endingOffsets {one.end}"
                 raise ValueError(f"partition {one.topic_partition}: {what}")
-        nothing = OffsetRange(TopicPartition("", 0), 0, 0)
-        return list(_parts(ranges, options.min_partitions, cluster)) or [nothing]
+        cut = cut_ranges(ranges, options.min_partitions, cluster)
+        return [RangeTask(one) for one in cut] or [RangeTask(PartitionRange(TopicPartition("", 0), 0, 0))]
     finally:
         cluster.close()
 
@@ -55,7 +56,7 @@ class KafkaStream:
 
     def __init__(self, options: KafkaReadOptions) -> None:
         self._options = options
-        self._cluster = SourceBrokers(options)
+        self._cluster = SourceBrokers(options.brokers)
         self._first: Offsets = {}
         self._ends: Offsets = {}
         self._listed_for: Offsets | None = None  # the offsets for which the ends were listed
@@ -101,8 +102,8 @@ class KafkaStream:
         self._list()
         self._target = self._ends
 
-    def tasks(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """Return the ranges from `start` to before `end`. Raises the errors of `latest_offsets`."""
+    def tasks(self, start: Offsets, end: Offsets) -> list[RangeTask]:
+        """Return the tasks from `start` to before `end`. Raises the errors of `latest_offsets`."""
         if end != self._listed_for:
             self._list()
             self._listed_for = end
@@ -112,14 +113,14 @@ class KafkaStream:
             first, stop = self._first_offset(one, start.get(one)), end[one]
             if stop > self._ends[one]:
                 stop = self._first_offset(one, stop)
-            ranges.append(OffsetRange(one, first, stop))
-        return list(_parts(ranges, self._options.min_partitions, self._cluster))
+            ranges.append(PartitionRange(one, first, stop))
+        return [RangeTask(one) for one in cut_ranges(ranges, self._options.min_partitions, self._cluster)]
 
     def forget(self, offsets: Offsets) -> None:
         """Do nothing: only the last listing is kept."""
 
     def _list(self) -> None:
-        partitions = self._cluster.partitions()
+        partitions = _selected(self._cluster, self._options)
         self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
         self._listed_for = None
 
@@ -193,6 +194,19 @@ class _Bounds:
         return given
 
 
+def _selected(cluster: SourceBrokers, options: KafkaReadOptions) -> list[TopicPartition]:
+    """Return the existing partitions that the options select, in order.
+
+    Topics that do not exist are left out. So are internal topics that only a pattern matches.
+    """
+    topics, assigned = options.topics, options.assigned
+    if assigned is not None:
+        found = cluster.partitions(sorted({one.topic for one in assigned}))
+        return [one for one in found if one in assigned]
+    found = cluster.partitions(None if topics.pattern is not None else topics.names)
+    return [one for one in found if one.topic in topics]
+
+
 def _ensure_found(options: KafkaReadOptions, partitions: Collection[TopicPartition]) -> None:
     missing: object = options.topics.unmatched({one.topic for one in partitions})
     if options.assigned is not None:
@@ -200,24 +214,3 @@ def _ensure_found(options: KafkaReadOptions, partitions: Collection[TopicPartiti
     if missing is not None:
         what = "partition" if options.assigned is not None else "topic"
         raise ValueError(f"{options.clients.bootstrap_servers}: no such {what}: {missing}")
-
-
-def _parts(ranges: list[OffsetRange], least: int, cluster: SourceBrokers) -> Iterator[OffsetRange]:
-    """Yield the ranges that are not empty, cut between batches into about `least` ranges."""
-    filled = [one for one in ranges if one.end > one.start]
-    total = sum(one.end - one.start for one in filled)
-    counts = [round(least * (one.end - one.start) / total) if least > len(filled) else 1 for one in filled]
-    cuts: list[set[int]] = [{one.start, one.end} for one in filled]
-    for part in range(1, max(counts, default=1)):
-        at = {
-            one.topic_partition: one.start + (one.end - one.start) * part // count
-            for one, count in zip(filled, counts, strict=True)
-            if part < count
-        }
-        found = cluster.batch_edges(at)
-        for one, offsets in zip(filled, cuts, strict=True):
-            if one.topic_partition in found:
-                offsets.add(min(found[one.topic_partition][1], one.end))
-    for one, offsets in zip(filled, cuts, strict=True):
-        for start, end in pairwise(sorted(offsets)):
-            yield OffsetRange(one.topic_partition, start, end)

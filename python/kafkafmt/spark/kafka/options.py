@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from kafkafmt._util.options import Option, Options
 from kafkafmt._util.sizes import size_text
+from kafkafmt.scanning.brokers.clients import ClientConfig
+from kafkafmt.scanning.brokers.options import DEFAULT_POLL_TIMEOUT_MS, BrokerOptions, OptionNames
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES
 from kafkafmt.scanning.selection import Bound, TopicSelection
-from kafkafmt.spark.kafka.clients import ClientOptions
+from kafkafmt.spark.kafka.clients import PREFIX, parse_consumers
 from kafkafmt.spark.selection import parse_bound, parse_starting, parse_topic_selection
 from kafkafmt.spark.source.options import BATCH_ONLY, BOUNDS, UNLIMITED, Amount
 from kafkafmt.spark.values import (
@@ -24,8 +26,7 @@ from kafkafmt.spark.values import (
 )
 from kafkafmt.types import TopicPartition
 
-PREFIX = "kafka."
-DEFAULT_POLL_TIMEOUT_MS = 120_000
+_NAMES = OptionNames(skip_data_loss="failOnDataLoss=false", poll_timeout="kafkaConsumer.pollTimeoutMs")
 
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
@@ -105,7 +106,7 @@ class KafkaReadOptions:
     limit: of a micro-batch, only in offsets.
     """
 
-    clients: ClientOptions
+    clients: ClientConfig
     topics: TopicSelection
     assigned: frozenset[TopicPartition] | None = None
     columns: tuple[str, ...] | None = None
@@ -118,6 +119,18 @@ class KafkaReadOptions:
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
     limit: Amount = UNLIMITED
+
+    @property
+    def brokers(self) -> BrokerOptions:
+        """How the partitions are read."""
+        return BrokerOptions(
+            self.clients,
+            _NAMES,
+            includes_control=self.includes_control,
+            on_corrupt=self.on_corrupt,
+            fails_on_data_loss=self.fails_on_data_loss,
+            poll_timeout_ms=self.poll_timeout_ms,
+        )
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> KafkaReadOptions:
@@ -168,9 +181,9 @@ def split_options(options: Mapping[str, str], table: Iterable[Option]) -> tuple[
     return {name[len(PREFIX) :]: value for name, value in clients.items()}, Options(others, table)
 
 
-def _consumers(given: Mapping[str, str], *, includes_control: bool) -> ClientOptions:
+def _consumers(given: Mapping[str, str], *, includes_control: bool) -> ClientConfig:
     """Return the options of consumers. By default they read committed records, or all records with control batches."""
-    options = ClientOptions.of_consumers(given)
+    options = parse_consumers(given)
     natural = "read_uncommitted" if includes_control else "read_committed"
     isolation = options.config.get("isolation_level", natural)
     if isolation not in ("read_committed", "read_uncommitted"):

@@ -6,140 +6,35 @@ the user's startingOffsets are within a batch, it is returned without the record
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from kafka import TopicPartition as KafkaTopicPartition
-from kafka.errors import OffsetOutOfRangeError
 from pyspark.sql.datasource import InputPartition
 
-from kafkafmt.client.errors import CorruptFetchedBatchError
-from kafkafmt.records.runs import slice_run
-from kafkafmt.records.trimming import rows_between
 from kafkafmt.scanning.batch_rows import BATCH_TYPES, DAMAGE_COLUMN, BatchSource, batch_rows
+from kafkafmt.scanning.brokers.runs import PartitionRange, read_runs
 from kafkafmt.scanning.splits import bounded
-from kafkafmt.spark.kafka.clients import BrokerError, assign, broker_errors
-from kafkafmt.spark.stream_offsets import DataLossError
-from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from _kafkafmt.batches.scan import BatchRun
-    from kafkafmt.net import RawConsumer
     from kafkafmt.spark.kafka.options import KafkaReadOptions
     from kafkafmt.spark.source.schema import OutputColumns
 
-_LOG = logging.getLogger(__name__)
-
 _OF_FILES = ("file", "position", DAMAGE_COLUMN)
 COLUMN_TYPES = {name: kind for name, kind in BATCH_TYPES.items() if name not in _OF_FILES}
-_POLL_MS = 1000
 
 
-@dataclass(frozen=True)
-class OffsetRange(InputPartition):
-    """The offsets of a partition from `start` to before `end`."""
+class RangeTask(InputPartition):
+    """A task that reads one range."""
 
-    topic_partition: TopicPartition
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        return f"partition {self.topic_partition}, offsets {self.start} to {self.end - 1}"
+    def __init__(self, wanted: PartitionRange) -> None:
+        super().__init__(None)
+        self.range = wanted
 
 
-def read_range(
-    wanted: OffsetRange, options: KafkaReadOptions, output: OutputColumns
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, a row for each batch.
-
-    Raises CorruptFetchedBatchError, with partition and offsets, for damage, unless onCorrupt is skip; DataLossError for
-    deleted offsets, unless failOnDataLoss is false; BrokerError.
-    """
-    if wanted.start >= wanted.end:
-        return
-    with broker_errors(options.clients.bootstrap_servers):
-        consumer = options.clients.consumer(keep_control_batches=options.includes_control)
-        try:
-            source = BatchSource("", wanted.topic_partition)
-            for run in _RangeReader(consumer, wanted, options).runs():
-                rows = batch_rows(run, source, output.columns)
-                yield from bounded(
-                    pa.RecordBatch.from_arrays(rows, schema=output.schema), options.max_batch_bytes
-                )
-        finally:
-            consumer.close()
-
-
-class _RangeReader:
-    def __init__(self, consumer: RawConsumer, wanted: OffsetRange, options: KafkaReadOptions) -> None:
-        self._consumer = consumer
-        self._wanted = wanted
-        self._options = options
-        self._partition = KafkaTopicPartition(*wanted.topic_partition)
-
-    def runs(self) -> Iterator[BatchRun]:
-        """Yield the batches, until the consumer has reached the end of the range."""
-        self._begin_at(self._wanted.start)
-        while self._position < self._wanted.end:
-            before = self._position
-            for run in self._polled():
-                _, stop = rows_between(run, end_offset=self._wanted.end)
-                if stop:
-                    yield slice_run(run, 0, stop)
-            if self._position > before:
-                self._extend()
-            elif not self._is_new:
-                self._begin_at(before)
-            elif self._is_answered():
-                return  # compaction left no batch up to the end
-            elif time.monotonic() > self._deadline:
-                waited = f"nothing came in {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
-                raise BrokerError(f"{self._wanted}: at offset {before} {waited}")
-
-    @property
-    def _position(self) -> int:
-        position = self._consumer.position(self._partition)
-        assert position is not None, "it was set when the partition was assigned"
-        return position
-
-    def _begin_at(self, offset: int) -> None:
-        assign(self._consumer, {self._wanted.topic_partition: offset})
-        self._extend()
-        self._is_new = True  # nothing was read since
-
-    def _extend(self) -> None:
-        self._deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
-        self._is_new = False
-
-    def _is_answered(self) -> bool:
-        """Return whether the broker has answered at this position, and its log reaches the end of the range."""
-        highwater = self._consumer.highwater(self._partition)
-        return highwater is not None and highwater >= self._wanted.end
-
-    def _polled(self) -> list[BatchRun]:
-        try:
-            runs: list[BatchRun] = self._consumer.poll_runs(timeout_ms=_POLL_MS).get(self._partition, [])
-        except CorruptFetchedBatchError as error:
-            if self._options.on_corrupt == "fail" or error.next_offset is None:
-                raise
-            _LOG.warning("skipped offsets %d to %d: %s", error.offset, error.next_offset - 1, error)
-            self._begin_at(error.next_offset)
-        except OffsetOutOfRangeError:
-            self._skip_lost()
-        else:
-            return runs
-        return []
-
-    def _skip_lost(self) -> None:
-        (first,) = self._consumer.beginning_offsets([self._partition]).values()
-        (end,) = self._consumer.end_offsets([self._partition]).values()
-        position = self._position
-        what = f"{self._wanted}: expected offset {position}, found the log to have {first} to {end - 1}"
-        if self._options.fails_on_data_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false continues with the remaining records")
-        _LOG.warning("%s: continuing with the remaining records", what)
-        self._begin_at(first if position < first else self._wanted.end)
+def read_range(task: RangeTask, options: KafkaReadOptions, output: OutputColumns) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range, a row for each batch. Raises the errors of `read_runs`."""
+    source = BatchSource("", task.range.topic_partition)
+    for run in read_runs(task.range, options.brokers):
+        rows = batch_rows(run, source, output.columns)
+        yield from bounded(pa.RecordBatch.from_arrays(rows, schema=output.schema), options.max_batch_bytes)

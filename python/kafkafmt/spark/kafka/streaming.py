@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.spark.kafka.offset_stream import KafkaStream
 from kafkafmt.spark.kafka.options import KafkaReadOptions
-from kafkafmt.spark.kafka.reading import COLUMN_TYPES, OffsetRange, read_range
+from kafkafmt.spark.kafka.reading import COLUMN_TYPES, RangeTask, read_range
 from kafkafmt.spark.source.schema import OutputColumns
 
 if TYPE_CHECKING:
@@ -45,5 +45,5 @@ class KafkaSource:
         return KafkaStream(self._options)
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(task, OffsetRange)
+        assert isinstance(task, RangeTask)
         return read_range(task, self._options, self._output)

@@ -19,7 +19,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafkafmt._util.options import Option
 from kafkafmt.build.forwarding import BatchForwarder, ForwardingStats
-from kafkafmt.spark.kafka.clients import ClientOptions, broker_errors
+from kafkafmt.scanning.brokers.clients import ClientConfig
+from kafkafmt.scanning.brokers.errors import broker_errors
+from kafkafmt.spark.kafka.clients import parse_producers
 from kafkafmt.spark.kafka.options import split_options
 from kafkafmt.spark.sink.batches import naming, run_of
 from kafkafmt.spark.sink.columns import InputColumns
@@ -46,7 +48,7 @@ class TaskStats(WriterCommitMessage):
 class SendJob:
     """A write of a DataFrame, or of a micro-batch of a stream, to brokers."""
 
-    clients: ClientOptions
+    clients: ClientConfig
     columns: InputColumns
 
     @classmethod
@@ -56,7 +58,7 @@ class SendJob:
         more: further options to accept.
         """
         given_clients, given = split_options(options, (*TARGET_OPTIONS, *more))
-        clients = ClientOptions.of_producers(given_clients)
+        clients = parse_producers(given_clients)
         return cls(clients, InputColumns.of_batches(schema, given["topic"], given["partition"]))
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> TaskStats:

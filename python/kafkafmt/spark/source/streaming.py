@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.scanning.splits import read_split
 from kafkafmt.spark.source.log_stream import LogStream
 from kafkafmt.spark.source.options import Amount, StreamOptions
 from kafkafmt.spark.source.reading import ReadTask
 from kafkafmt.spark.source.schema import OutputColumns
-from kafkafmt.spark.stream_offsets import DataLossError
 from kafkafmt.spark.tables import options_of
 
 if TYPE_CHECKING:

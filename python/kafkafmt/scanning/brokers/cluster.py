@@ -1,4 +1,4 @@
-"""Requests of the driver to the brokers: partitions, their first offsets and ends, and the edges of batches."""
+"""Requests for planning: partitions, their first offsets and ends, and the edges of batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from kafka.errors import (
 )
 
 from kafkafmt.client.errors import CorruptFetchedBatchError
-from kafkafmt.spark.kafka.clients import BrokerError, assign, broker_errors
+from kafkafmt.scanning.brokers.clients import assign
+from kafkafmt.scanning.brokers.errors import BrokerError, broker_errors
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     import numpy as np
     from kafka import KafkaAdminClient
 
-    from kafkafmt.net import RawConsumer
-    from kafkafmt.spark.kafka.options import KafkaReadOptions
+    from kafkafmt.client.raw_consumer import RawConsumer
+    from kafkafmt.scanning.brokers.options import BrokerOptions
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,11 +42,11 @@ _Answer = TypeVar("_Answer")
 class SourceBrokers:
     """The brokers of the options, for use by one thread. Connections are opened once.
 
-    Once the brokers have answered, requests are retried while brokers are unavailable, for up to
-    `kafkaConsumer.pollTimeoutMs`. Then they raise BrokerError.
+    Once the brokers have answered, requests are retried while brokers are unavailable, for up to `poll_timeout_ms`.
+    Then they raise BrokerError.
     """
 
-    def __init__(self, options: KafkaReadOptions) -> None:
+    def __init__(self, options: BrokerOptions) -> None:
         self._options = options
         self._servers = options.clients.bootstrap_servers
 
@@ -71,22 +72,17 @@ class SourceBrokers:
             if client is not None:
                 client.close()
 
-    def partitions(self) -> list[TopicPartition]:
-        """Return the existing partitions that the options select, in order.
+    def partitions(self, topics: Collection[str] | None) -> list[TopicPartition]:
+        """Return the partitions of the topics that exist, in order.
 
-        Topics that do not exist are left out. So are internal topics that only a pattern matches.
+        topics: names; None for all topics except internal ones.
         """
-        topics, assigned = self._options.topics, self._options.assigned
-        names = None if topics.pattern is not None else list(topics.names)
-        if assigned is not None:
-            names = sorted({one.topic for one in assigned})
-        found = {
+        return sorted(
             TopicPartition(topic["name"], partition["partition_index"])
-            for topic in self._asked(lambda admin: _described(admin, names))
-            if names is not None or (topic["name"] in topics and not topic["is_internal"])
+            for topic in self._asked(lambda admin: _described(admin, topics))
+            if topics is not None or not topic["is_internal"]
             for partition in topic["partitions"]
-        }
-        return sorted(found if assigned is None else found & assigned)
+        )
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
@@ -135,7 +131,7 @@ class SourceBrokers:
                 ):
                     return {**found, **{one: (offset, offset) for one, offset in wanted.items()}}
                 if time.monotonic() > deadline:
-                    waited = f"no answer in {self._options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
+                    waited = f"no answer in {self._options.poll_timeout_ms} ms ({self._options.names.poll_timeout})"
                     raise BrokerError(f"{self._servers}: {', '.join(map(str, sorted(wanted)))}: {waited}")
         return found
 

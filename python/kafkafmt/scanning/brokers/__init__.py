@@ -1,0 +1,1 @@
+"""Plan and read the batches and records of partitions of a cluster. Requires the extra `net`."""
