@@ -9,7 +9,6 @@ import numpy as np
 from kafkafmt.columns.arrow import valid_values
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 
