@@ -44,7 +44,7 @@ def _index_lengths(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     first = _bytes_at(data, starts, ends)
-    lengths = (first == 0).astype(np.int64)
+    lengths: NDArray[np.int64] = (first == 0).astype(np.int64)
     # A count is a zigzag varint: 2 is one index. Counts that are negative or take two bytes are not valid.
     rows = np.flatnonzero((first > 0) & (first % 2 == 0) & (first <= 2 * _MAX_DEPTH))
     left = first[rows] // 2

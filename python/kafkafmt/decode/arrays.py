@@ -1,0 +1,50 @@
+"""Payloads as Arrow arrays, and the search for the rows that make an operation on many rows fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkafmt.columns.arrow import number_array
+from kafkafmt.decode.payloads import Payloads
+
+
+def payload_bytes(payloads: Payloads, row: int) -> bytes:
+    """Return the bytes of one payload."""
+    return payloads.data[payloads.starts[row] : payloads.ends[row]].tobytes()
+
+
+def binary_array(payloads: Payloads) -> pa.Array:
+    """Return payloads, in the order of their bytes, as an array of large binary. Copies only if there are gaps."""
+    count = len(payloads)
+    data = pa.py_buffer(payloads.data)
+    starts, ends = payloads.starts, payloads.ends
+    if not count:
+        return pa.nulls(0, pa.large_binary())
+    if (starts[1:] == ends[:-1]).all():
+        offsets = np.append(starts, ends[-1:])
+        return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), data])
+    if (starts[1:] < ends[:-1]).any():
+        raise ValueError("payloads overlap or are not in the order of their bytes")
+    # Every other entry is the gap between two payloads: Arrow copies the payloads, without an object for each.
+    offsets = np.stack([starts, ends], axis=1).reshape(-1)
+    entries = pa.Array.from_buffers(pa.large_binary(), 2 * count - 1, [None, pa.py_buffer(offsets), data])
+    return entries.take(number_array(pa.int64(), np.arange(0, 2 * count, 2)))
+
+
+def chunk_error_rows(count: int, operation: Callable[[int, int], Any]) -> Iterator[int]:
+    """Yield the rows with which `operation(start, end)` on rows raises ArrowInvalid, found by halving."""
+    ranges = [(0, count)]
+    while ranges:
+        start, end = ranges.pop()
+        try:
+            operation(start, end)
+        except pa.ArrowInvalid:
+            if end - start == 1:
+                yield start
+            else:
+                middle = (start + end) // 2
+                ranges += [(middle, end), (start, middle)]
