@@ -1,1 +1,20 @@
 """Decode keys and values to Arrow columns: Avro, Protobuf, JSON, text and numbers, with schemas of a registry."""
+
+from kafkafmt.decode.decoding import Decoding
+from kafkafmt.decode.options import DecodingError
+from kafkafmt.decode.payloads import Schema, SchemaError
+from kafkafmt.decode.schemas.registry import RegistryOptions, SchemaRegistry
+from kafkafmt.decode.schemas.source import SchemaId, SchemaSource, SchemaSourceError, UnknownSchemaError
+
+__all__ = [
+    "Decoding",
+    "DecodingError",
+    "RegistryOptions",
+    "Schema",
+    "SchemaError",
+    "SchemaId",
+    "SchemaRegistry",
+    "SchemaSource",
+    "SchemaSourceError",
+    "UnknownSchemaError",
+]

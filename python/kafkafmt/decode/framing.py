@@ -8,6 +8,7 @@
 | apicurio-headers | an id of 8 bytes in the header `apicurio.value.globalId`, `apicurio.value.contentId` and for keys `apicurio.key...`; a `Ref` in the payload for Protobuf |
 | glue | byte 3, byte 0 or 5 (zlib), a UUID of 16 bytes |
 | none | the payload only |
+| auto | for JSON: as confluent if the first byte is 0 or 1, else the payload only |
 
 Ids of registries start at 1, so an Apicurio id of 4 bytes is never 0. All numbers are big-endian.
 """  # noqa: E501
@@ -18,7 +19,7 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,8 +32,9 @@ from kafkafmt.decode.schemas.source import IdKind, SchemaId
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Framing: TypeAlias = Literal["confluent", "confluent-headers", "apicurio", "apicurio-headers", "glue", "none"]
-FRAMINGS: tuple[str, ...] = get_args(Framing)
+Framing: TypeAlias = Literal[
+    "auto", "confluent", "confluent-headers", "apicurio", "apicurio-headers", "glue", "none"
+]
 MAX_DECOMPRESSED_BYTES = 64 << 20  # of a payload of Glue; a Kafka record is rarely larger than some MiB
 
 _MAGIC_ID = 0
@@ -107,6 +109,12 @@ class _FrameBuilder:
             self.errors[row] = f"position 0: expected {expected}; found {len(found)} bytes: {shown}"
         return rows[fits]
 
+    def add_unframed(self, rows: NDArray[np.int64]) -> None:
+        """Add rows whose payloads are all of their bytes."""
+        if len(rows):
+            self.groups[rows] = len(self.writers)
+            self.writers.append(Writer(None, None))
+
     def add(self, rows: NDArray[np.int64], ids: _Ids, names_in: BinaryRows, after: NDArray[np.int64]) -> None:
         """Add rows with their ids. names_in, after: the bytes and positions, one a row, where message names start."""
         if not len(rows):
@@ -168,8 +176,12 @@ def find_frames(
     builder = _FrameBuilder(rows, names if with_messages and framing.partition("-")[0] != "glue" else None)
     present = np.flatnonzero(rows.present)
     if framing == "none":
-        builder.groups[present] = 0
-        builder.writers.append(Writer(None, None))
+        builder.add_unframed(present)
+    elif framing == "auto":
+        first = _first_bytes(rows, present)
+        framed = (first == _MAGIC_ID) | (first == _MAGIC_GUID)
+        _confluent(builder, present[framed], rows)
+        builder.add_unframed(present[~framed])
     elif framing == "confluent":
         _confluent(builder, present, rows)
     elif framing == "confluent-headers":

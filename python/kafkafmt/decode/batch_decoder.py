@@ -1,0 +1,192 @@
+"""Decode the keys and values of record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkafmt.columns.read import arrow_schema
+from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
+from kafkafmt.decode.evolving import EvolvingDecoder
+from kafkafmt.decode.formats import payload_format
+from kafkafmt.decode.framing import ID_HEADERS, Frames, Framing, Writer, find_frames
+from kafkafmt.decode.grouping import in_row_order, rows_of_groups
+from kafkafmt.decode.header_values import header_values
+from kafkafmt.decode.json_ import JsonDecoder
+from kafkafmt.decode.payloads import (
+    DecodedPayloads,
+    PayloadDecoder,
+    Payloads,
+    Schema,
+    SchemaError,
+    SchemaKind,
+)
+from kafkafmt.decode.primitives import primitive_decoder
+
+if TYPE_CHECKING:
+    from kafkafmt.decode.options import Format, OnError, Side
+    from kafkafmt.decode.schemas.source import SchemaSource
+
+_PLACE_COLUMNS = ("topic", "partition", "offset")
+
+
+@dataclass
+class ColumnDecoder:
+    """Decodes the keys or the values of batches. It can be pickled, and then makes its decoders again.
+
+    schemas: a source by id, one schema of all payloads, or None for formats without. reader: the schema of the
+    reader; None if `type` is given, to which values are cast. strict: fields of JSON that `type` lacks are errors.
+    """
+
+    side: Side
+    format: Format
+    framing: Framing
+    schemas: SchemaSource | Schema | None
+    type: pa.DataType
+    reader: Schema | None = None
+    strict: bool = False
+    _decoders: dict[Writer, PayloadDecoder | str] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_decoders": {}}
+
+    @property
+    def kind(self) -> SchemaKind | None:
+        from kafkafmt.decode.options import SCHEMA_KINDS
+
+        return SCHEMA_KINDS.get(self.format)
+
+    def decode(self, column: pa.Array, headers: pa.Array | None) -> DecodedPayloads:
+        """Decode the payloads of a column. Null stays null."""
+        frames = frames_of(column, headers, self.side, self.framing, self.format)
+        count = len(column)
+        errors = dict(frames.errors)
+        parts = []
+        payloads = frames.payloads
+        groups = rows_of_groups(frames.groups, len(frames.writers))
+        for writer, rows in zip(frames.writers, groups, strict=True):
+            if not len(rows):
+                continue
+            decoder = self._decoder(writer)
+            if isinstance(decoder, str):
+                errors.update(dict.fromkeys(rows.tolist(), decoder))
+                continue
+            decoded = decoder.decode(Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows]))
+            parts.append((rows, decoded.array))
+            errors.update((int(rows[index]), message) for index, message in decoded.errors.items())
+        return DecodedPayloads(in_row_order(self.type, parts, count), errors)
+
+    def _decoder(self, writer: Writer) -> PayloadDecoder | str:
+        """Return the decoder of the payloads of a writer, or why there is none."""
+        found = self._decoders.get(writer)
+        if found is None:
+            try:
+                found = self._made_decoder(writer)
+            except SchemaError as error:
+                return " ".join(
+                    str(error).split()
+                )  # a schema that is missing may be there for the next batch
+            self._decoders[writer] = found
+        return found
+
+    def _made_decoder(self, writer: Writer) -> PayloadDecoder:
+        if self.kind is None:
+            return primitive_decoder(self.format)
+        schema = self.writer_schema(writer)
+        if schema is None:
+            return JsonDecoder(self.type, strict=self.strict)
+        if self.reader is not None:
+            return payload_format(schema.kind).decoder(schema, self.reader)
+        return EvolvingDecoder(payload_format(schema.kind).decoder(schema, schema), self.type)
+
+    def writer_schema(self, writer: Writer) -> Schema | None:
+        """Return the schema of a writer. None if there is none: JSON without an id, or without schemas."""
+        assert self.kind is not None
+        if self.schemas is None:
+            return None
+        if isinstance(self.schemas, Schema):
+            schema = self.schemas
+        elif writer.schema_id is None:
+            return None
+        else:
+            schema = self.schemas.schema(writer.schema_id, self.kind)
+        return schema if writer.message is None else replace(schema, message=writer.message)
+
+
+def frames_of(
+    column: pa.Array, headers: pa.Array | None, side: Side, framing: Framing, name: Format
+) -> Frames:
+    """Return the payloads of a column without their framing."""
+    rows = binary_rows(column)
+    ids: dict[Any, BinaryRows] = {}
+    for kind, header in ID_HEADERS.get(framing, {}).items():
+        assert headers is not None
+        ids[kind] = header_values(headers, header.format(side=side))
+    return find_frames(framing, rows, ids, with_messages=name == "protobuf")
+
+
+class BatchDecoder:
+    """Decodes the keys and values of record batches. It can be pickled.
+
+    input_columns: the columns of batches that `decode` takes, in order.
+    schema: of what it returns.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], decoders: Mapping[Side, ColumnDecoder], on_error: OnError
+    ) -> None:
+        self._columns = tuple(columns)
+        sides: tuple[Side, Side] = ("key", "value")
+        self._decoders = {side: decoders[side] for side in sides if side in columns and side in decoders}
+        self._on_error = on_error
+        needed = {*_PLACE_COLUMNS} if on_error == "raise" and self._decoders else set()
+        if any(decoder.framing in ID_HEADERS for decoder in self._decoders.values()):
+            needed.add("headers")
+        self.input_columns = (*self._columns, *sorted(needed - set(self._columns)))
+        self.schema = self._schema()
+
+    def _schema(self) -> pa.Schema:
+        types = {str(side): decoder.type for side, decoder in self._decoders.items()}
+        fields = [
+            pa.field(found.name, types.get(found.name, found.type)) for found in arrow_schema(self._columns)
+        ]
+        if self._on_error == "column":
+            fields += [pa.field(f"{side}_error", pa.string()) for side in self._decoders]
+        return pa.schema(fields)
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Decode a batch with the columns `input_columns`, in any order. The rows stay in order.
+
+        Raises DecodingError for the first payload that cannot be decoded, if errors are to be raised, and
+        SchemaSourceError if a source of schemas does not answer.
+        """
+        headers = batch.column("headers") if "headers" in batch.schema.names else None
+        decoded = {
+            str(side): decoder.decode(batch.column(side), headers) for side, decoder in self._decoders.items()
+        }
+        arrays = [decoded[name].array if name in decoded else batch.column(name) for name in self._columns]
+        for side, found in decoded.items():
+            if found.errors and self._on_error == "raise":
+                self._raise(batch, side, found.errors)
+        if self._on_error == "column":
+            arrays += [_error_column(found.errors, batch.num_rows) for found in decoded.values()]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _raise(self, batch: pa.RecordBatch, side: str, errors: Mapping[int, str]) -> None:
+        from kafkafmt.decode.options import DecodingError
+
+        row = min(errors)
+        topic, partition, offset = (batch.column(name)[row].as_py() for name in _PLACE_COLUMNS)
+        raise DecodingError(f"{topic}-{partition}, offset {offset}: the {side} is damaged: {errors[row]}")
+
+
+def _error_column(errors: Mapping[int, str], count: int) -> pa.Array:
+    if not errors:
+        return pa.nulls(count, pa.string())
+    rows = np.array(sorted(errors), np.int64)
+    texts = pa.array([errors[row] for row in rows.tolist()], pa.string())
+    return in_row_order(pa.string(), [(rows, texts)], count)

@@ -1,0 +1,47 @@
+"""Decode keys and values of records to Arrow columns, as users say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkafmt.decode.options import DecodingOptions, Sample
+
+if TYPE_CHECKING:
+    from kafkafmt.decode.batch_decoder import BatchDecoder
+
+
+@dataclass(frozen=True)
+class Decoding(DecodingOptions):
+    """How keys and values are decoded to Arrow columns. It can be pickled.
+
+    key, value: the format of keys and of values. Those without a format stay bytes. avro, protobuf and json have
+        schemas; json also works without. text is UTF-8. The others are what Kafka's serializers of these names write.
+    schemas: the URL of a schema registry, a folder or a file of schemas, a map of ids to files, a `Schema` of all
+        payloads, or any `SchemaSource`, such as a `SchemaRegistry` with credentials.
+    framing: where payloads have the ids of their schemas, for both or a mapping with "key" and "value". By default
+        "confluent" if the ids select from `schemas`, and "none" otherwise. "auto" is for JSON only: "confluent" for
+        payloads that start with byte 0 or 1, which JSON never does, and "none" for others.
+    reader_schema: the schema whose type the column gets, for values, or for keys if only keys are decoded; or a mapping
+        with "key" and "value". The text of an Avro or JSON schema, a FileDescriptorSet, a `Schema`, or an Arrow type.
+        By default the newest schema of the subject `TOPIC-key` or `TOPIC-value`, or else of the schemas of the first
+        records. JSON without schemas gets the type of the first records.
+    on_error: "column" makes a payload that cannot be decoded null, and says why in a column `key_error` or
+        `value_error`. "raise" raises DecodingError.
+    """
+
+    def decoder(
+        self, columns: Sequence[str], *, topics: Sequence[str] = (), sample: Sample | None = None
+    ) -> BatchDecoder:
+        """Return a decoder of batches.
+
+        columns: the columns of the result, in order, before those with errors. topics: of the records, to find the
+        newest schemas. sample: returns batches of the first records with the columns that it is given; it is called
+        only if neither `reader_schema` nor the topics tell the type.
+
+        Raises UserError if the type of a column cannot be told, and SchemaError and SchemaSourceError.
+        """
+        from kafkafmt.decode.planning import plan_decoder
+
+        return plan_decoder(self, columns, topics, sample)

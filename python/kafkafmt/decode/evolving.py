@@ -1,0 +1,73 @@
+"""Bring decoded values to an Arrow type that the user gave: fields by name, numbers and times by casts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from kafkafmt.columns.arrow import number_array
+from kafkafmt.decode.arrays import chunk_error_rows
+from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, SchemaError
+
+
+class EvolvingDecoder:
+    """Decodes payloads with another decoder and brings the values to a type.
+
+    Fields that the type lacks are left out, and fields that the values lack are null. A value that the type cannot
+    have, such as a number that is too large, is an error of its payload.
+    """
+
+    def __init__(self, decoder: PayloadDecoder, kind: pa.DataType) -> None:
+        self.type = kind
+        self._decoder = decoder
+        try:
+            evolved(pa.nulls(0, decoder.type), kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise SchemaError(
+                f"{decoder.type} cannot be read as {kind}: {' '.join(str(error).split())}"
+            ) from None
+
+    def decode(self, payloads: Payloads) -> DecodedPayloads:
+        """Decode payloads, and bring them to the type."""
+        decoded = self._decoder.decode(payloads)
+        array = decoded.array
+        try:
+            return DecodedPayloads(evolved(array, self.type), decoded.errors)
+        except pa.ArrowInvalid:
+            errors = dict(decoded.errors)
+        for row in chunk_error_rows(len(array), lambda start, end: evolved(array[start:end], self.type)):
+            errors[row] = f"the value cannot be read as {self.type}"
+        places = np.arange(len(array))
+        valid = np.ones(len(array), np.bool_)
+        valid[list(errors)] = False
+        kept = array.take(number_array(pa.int64(), places, valid))
+        return DecodedPayloads(evolved(kept, self.type), errors)
+
+
+def evolved(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array as another type. Raises ArrowInvalid if a value does not fit."""
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(array.type) and pa.types.is_struct(kind):
+        names = {field.name: place for place, field in enumerate(array.type)}
+        children = [
+            evolved(array.field(names[field.name]), field.type)
+            if field.name in names
+            else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
+        mask = array.is_null() if array.null_count else None
+        if not children:
+            return array.cast(kind)
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if _is_list(array.type) and _is_list(kind) and pa.types.is_nested(kind.value_type):
+        whole = pa.concat_arrays([array.slice(0, 0), array]) if array.offset else array
+        items = evolved(whole.values, kind.value_type)
+        mask = whole.is_null() if whole.null_count else None
+        made = type(whole).from_arrays(whole.offsets, items, mask=mask)
+        return made.cast(kind)
+    return array.cast(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

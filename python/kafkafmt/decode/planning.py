@@ -1,0 +1,171 @@
+"""Find the types that keys and values are decoded to, and make the decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from kafkafmt._util.user_errors import UserError
+from kafkafmt.decode.batch_decoder import BatchDecoder, ColumnDecoder, frames_of
+from kafkafmt.decode.formats import payload_format
+from kafkafmt.decode.framing import ID_HEADERS
+from kafkafmt.decode.json_ import infer_json_type
+from kafkafmt.decode.options import SCHEMA_KINDS, DecodingOptions, ReaderSchema, Sample, Schemas, Side
+from kafkafmt.decode.payloads import Payloads, Schema, SchemaError
+from kafkafmt.decode.primitives import primitive_decoder
+from kafkafmt.decode.schemas.files import SchemaFiles, read_schema
+from kafkafmt.decode.schemas.registry import SchemaRegistry
+from kafkafmt.decode.schemas.source import SchemaId, SchemaSource
+
+if TYPE_CHECKING:
+    from kafkafmt.decode.framing import Framing
+
+_MAX_SAMPLE_ROWS = 10_000
+
+
+def plan_decoder(
+    decoding: DecodingOptions, columns: Sequence[str], topics: Sequence[str], sample: Sample | None
+) -> BatchDecoder:
+    """Return the decoder of `Decoding.decoder`."""
+    schemas = None if decoding.schemas is None else schema_source(decoding.schemas)
+    sides = [side for side in decoding.sides() if side in columns]
+    if not sides:
+        raise UserError(f"{' and '.join(decoding.sides())} are decoded, but are not among the columns")
+    decoders = {side: _Planner(decoding, side, schemas, topics, sample).decoder() for side in sides}
+    return BatchDecoder(columns, decoders, decoding.on_error)
+
+
+def schema_source(schemas: Schemas) -> SchemaSource | Schema:
+    """Return where schemas come from. Raises UserError if the value does not say so."""
+    if isinstance(schemas, Schema):
+        return schemas
+    if isinstance(schemas, Mapping):
+        return SchemaFiles(schemas)
+    if isinstance(schemas, str | Path):
+        if str(schemas).startswith(("http://", "https://")):
+            return SchemaRegistry(str(schemas))
+        path = Path(schemas)
+        return SchemaFiles.folder(path) if path.is_dir() else read_schema(path)
+    if hasattr(schemas, "newest_after"):
+        return schemas
+    raise UserError(
+        f"schemas are a URL, a folder, a file, a map or a SchemaSource; found {type(schemas).__name__}"
+    )
+
+
+@dataclass
+class _Planner:
+    """Finds the type of keys or of values."""
+
+    decoding: DecodingOptions
+    side: Side
+    schemas: SchemaSource | Schema | None
+    topics: Sequence[str]
+    sample: Sample | None
+
+    def decoder(self) -> ColumnDecoder:
+        name = self.decoding.format_of(self.side)
+        assert name is not None
+        if name not in SCHEMA_KINDS:
+            return self._column_decoder(primitive_decoder(name).type)
+        given = self.decoding.reader_schema_of(self.side)
+        if given is not None:
+            return self._reader_given(given)
+        if self.schemas is None:
+            return self._column_decoder(self._inferred(), strict=True)
+        return self._with_reader(self._newest())
+
+    def _column_decoder(
+        self, kind: pa.DataType, *, reader: Schema | None = None, strict: bool = False
+    ) -> ColumnDecoder:
+        name, framing = self.decoding.format_of(self.side), self.decoding.framing_of(self.side)
+        assert name is not None
+        return ColumnDecoder(self.side, name, framing, self.schemas, kind, reader, strict)
+
+    def _with_reader(self, reader: Schema) -> ColumnDecoder:
+        return self._column_decoder(payload_format(reader.kind).read_type(reader), reader=reader)
+
+    def _reader_given(self, given: ReaderSchema) -> ColumnDecoder:
+        name = cast(str, self.decoding.format_of(self.side))
+        kind = SCHEMA_KINDS[name]
+        if isinstance(given, pa.Schema):
+            return self._column_decoder(pa.struct(list(given)))
+        if isinstance(given, pa.DataType):
+            return self._column_decoder(given)
+        if isinstance(given, str | bytes):
+            given = Schema(kind, given)
+        if not isinstance(given, Schema):
+            raise UserError(f"reader_schema is a schema or an Arrow type; found {type(given).__name__}")
+        if given.kind != kind:
+            raise UserError(f"reader_schema is of kind {given.kind}; the format is {name}")
+        if self.schemas is None:  # JSON: the schema only tells the type
+            return self._column_decoder(payload_format(kind).read_type(given), reader=given)
+        return self._with_reader(given)
+
+    def _newest(self) -> Schema:
+        """Return the newest schema of the topics, or else of the first records."""
+        if isinstance(self.schemas, Schema):
+            return self.schemas
+        assert self.schemas is not None
+        kind = SCHEMA_KINDS[cast(str, self.decoding.format_of(self.side))]
+        found = {topic: self.schemas.newest(f"{topic}-{self.side}", kind) for topic in self.topics}
+        known = {schema for schema in found.values() if schema is not None}
+        if len(known) > 1:
+            names = ", ".join(sorted(topic for topic, schema in found.items() if schema is not None))
+            raise SchemaError(f"topics {names} have different schemas of {self.side}s: give reader_schema")
+        if known and kind != "PROTOBUF":
+            return known.pop()
+        ids: dict[SchemaId, None] = {}
+        messages: dict[Any, None] = {}
+        for column, headers in self._samples():
+            frames = frames_of(column, headers, self.side, self._framing(), self._format())
+            ids.update((w.schema_id, None) for w in frames.writers if w.schema_id is not None)
+            messages.update((w.message, None) for w in frames.writers if w.message is not None)
+            if ids:
+                break
+        if len(messages) > 1:
+            raise SchemaError(
+                f"the {self.side}s are of {len(messages)} Protobuf messages: give reader_schema"
+            )
+        if not known and not ids:
+            raise SchemaError(
+                f"no schema of {self.side}s is found by topic, and no record has the id of one: give reader_schema"
+            )
+        schema = known.pop() if known else self.schemas.newest_after(list(ids), kind)
+        for message in messages:
+            schema = Schema(schema.kind, schema.content, schema.references, message)
+        return schema
+
+    def _framing(self) -> Framing:
+        return self.decoding.framing_of(self.side)
+
+    def _format(self) -> Any:
+        return self.decoding.format_of(self.side)
+
+    def _samples(self) -> Iterator[tuple[pa.Array, pa.Array | None]]:
+        """Yield the payloads and headers of the first batches, up to some thousand rows with payloads."""
+        if self.sample is None:
+            return
+        columns = [str(self.side), *(["headers"] if self._framing() in ID_HEADERS else [])]
+        rows = 0
+        for batch in self.sample(columns):
+            column = batch.column(self.side)
+            yield column, batch.column("headers") if "headers" in columns else None
+            rows += len(column) - column.null_count
+            if rows >= _MAX_SAMPLE_ROWS:
+                return
+
+    def _inferred(self) -> pa.DataType:
+        """Return the type of JSON in the first records."""
+        first = (column for column, _ in self._samples() if column.null_count < len(column))
+        for column in chain(first):
+            frames = frames_of(column, None, self.side, self._framing(), self._format())
+            rows = frames.groups >= 0
+            payloads = frames.payloads
+            return infer_json_type(Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows]))
+        raise SchemaError(f"no record has a {self.side} to infer a type of JSON from: give reader_schema")
