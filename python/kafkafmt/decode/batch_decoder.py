@@ -96,22 +96,23 @@ class ColumnDecoder:
     def _made_decoder(self, writer: Writer) -> PayloadDecoder:
         if self.kind is None:
             return primitive_decoder(self.format)
+        if self.format == "json":  # JSON is read without the schema of its writer
+            if self.reader is None:
+                return JsonDecoder(self.type, strict=self.strict)
+            return payload_format("JSON").decoder(self.reader, self.reader)
         schema = self.writer_schema(writer)
-        if schema is None:
-            return JsonDecoder(self.type, strict=self.strict)
         if self.reader is not None:
             return payload_format(schema.kind).decoder(schema, self.reader)
         return EvolvingDecoder(payload_format(schema.kind).decoder(schema, schema), self.type)
 
-    def writer_schema(self, writer: Writer) -> Schema | None:
-        """Return the schema of a writer. None if there is none: JSON without an id, or without schemas."""
+    def writer_schema(self, writer: Writer) -> Schema:
+        """Return the schema of a writer, with the message that its framing names."""
         assert self.kind is not None
-        if self.schemas is None:
-            return None
+        assert self.schemas is not None
         if isinstance(self.schemas, Schema):
             schema = self.schemas
         elif writer.schema_id is None:
-            return None
+            raise SchemaError("the framing has no id of a schema: give one schema, or another framing")
         else:
             schema = self.schemas.schema(writer.schema_id, self.kind)
         return schema if writer.message is None else replace(schema, message=writer.message)

@@ -38,7 +38,7 @@ class DecodingOptions:
 
     key: Format | None = None
     value: Format | None = None
-    schemas: Schemas | None = None
+    schemas: Schemas | None = field(default=None, repr=False)  # a URL may have credentials
     framing: Framing | Mapping[Side, Framing] | None = None
     reader_schema: ReaderSchema | Mapping[Side, ReaderSchema] | None = field(default=None, repr=False)
     on_error: OnError = "column"
