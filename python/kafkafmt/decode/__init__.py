@@ -3,8 +3,10 @@
 from kafkafmt.decode.decoding import Decoding
 from kafkafmt.decode.options import DecodingError
 from kafkafmt.decode.payloads import Schema, SchemaError
+from kafkafmt.decode.schemas.files import SchemaFiles
 from kafkafmt.decode.schemas.registry import RegistryOptions, SchemaRegistry
 from kafkafmt.decode.schemas.source import SchemaId, SchemaSource, SchemaSourceError, UnknownSchemaError
+from kafkafmt.decode.schemas.topic import SchemasTopic
 
 __all__ = [
     "Decoding",
@@ -12,9 +14,11 @@ __all__ = [
     "RegistryOptions",
     "Schema",
     "SchemaError",
+    "SchemaFiles",
     "SchemaId",
     "SchemaRegistry",
     "SchemaSource",
     "SchemaSourceError",
+    "SchemasTopic",
     "UnknownSchemaError",
 ]

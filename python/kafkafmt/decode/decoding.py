@@ -19,7 +19,7 @@ class Decoding(DecodingOptions):
     key, value: the format of keys and of values. Those without a format stay bytes. avro, protobuf and json have
         schemas; json also works without. text is UTF-8. The others are what Kafka's serializers of these names write.
     schemas: the URL of a schema registry, a folder or a file of schemas, a map of ids to files, a `Schema` of all
-        payloads, or any `SchemaSource`, such as a `SchemaRegistry` with credentials.
+        payloads, a scan of the topic `_schemas`, or any `SchemaSource`, such as a `SchemaRegistry` with credentials.
     framing: where payloads have the ids of their schemas, for both or a mapping with "key" and "value". By default
         "confluent" if the ids select from `schemas`, and "none" otherwise. "auto" is for JSON only: "confluent" for
         payloads that start with byte 0 or 1, which JSON never does, and "none" for others.

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,17 +27,23 @@ from kafkafmt.decode.json_ import JsonDecoder
 from kafkafmt.decode.payloads import PayloadDecoder, Schema, SchemaError
 
 _MAX_DEPTH = 64
+_MAX_FIELDS = 10_000  # definitions that refer to each other multiply
 _TEXT = pa.string()
 _SCALARS = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}
 _STRINGS = {"date": pa.date32(), "date-time": pa.timestamp("us", "UTC")}
 
 
 class _Place(NamedTuple):
-    """Where a schema stands: the document whose `$ref` it may have, that document's references, and what is open."""
+    """Where a schema stands.
+
+    document, references: where its `$ref` is found. path: of its field. visited: counts the schemas that were seen.
+    open_refs: the references on the way to it.
+    """
 
     document: Any
     references: Mapping[str, Schema]
     path: tuple[str, ...]
+    visited: count[int]
     open_refs: tuple[tuple[int, str], ...] = ()
 
     def inner(self, name: str) -> _Place:
@@ -64,7 +71,7 @@ def _arrow_type(schema: Schema) -> tuple[pa.DataType, frozenset[tuple[str, ...]]
     """Return the type of a schema, and the paths of the fields that have JSON text."""
     document = _parsed(schema)
     text_fields: set[tuple[str, ...]] = set()
-    kind = _type_of(document, _Place(document, dict(schema.references), ()), text_fields)
+    kind = _type_of(document, _Place(document, dict(schema.references), (), count()), text_fields)
     return kind, frozenset(text_fields)
 
 
@@ -80,6 +87,8 @@ def _parsed(schema: Schema) -> Any:
 
 def _type_of(schema: Any, place: _Place, text_fields: set[tuple[str, ...]]) -> pa.DataType:
     """Return the type of a schema; the paths of its JSON texts are added to `text_fields`."""
+    if next(place.visited) > _MAX_FIELDS:
+        raise SchemaError(f"the JSON Schema has more than {_MAX_FIELDS} fields")
     if len(place.path) > _MAX_DEPTH:
         raise SchemaError(f"the JSON Schema is nested deeper than {_MAX_DEPTH} levels")
     found = _resolved(schema, place)

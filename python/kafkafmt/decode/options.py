@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode.framing import Framing
@@ -21,7 +21,17 @@ Format: TypeAlias = Literal[
 Side: TypeAlias = Literal["key", "value"]
 OnError: TypeAlias = Literal["column", "raise"]
 ReaderSchema: TypeAlias = "str | bytes | Schema | pa.DataType | pa.Schema"
-Schemas: TypeAlias = "str | Path | Mapping[int | str, str | Path | Schema] | Schema | SchemaSource"
+
+
+class ArrowStream(Protocol):
+    """Columns as Arrow's C stream, such as a scan."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+Schemas: TypeAlias = (
+    "str | Path | Mapping[int | str, str | Path | Schema] | Schema | SchemaSource | ArrowStream"
+)
 # Reads records of the source with these columns, from its start.
 Sample: TypeAlias = "Callable[[Sequence[str]], Iterable[pa.RecordBatch]]"
 

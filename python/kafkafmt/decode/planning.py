@@ -21,6 +21,7 @@ from kafkafmt.decode.primitives import primitive_decoder
 from kafkafmt.decode.schemas.files import SchemaFiles, read_schema
 from kafkafmt.decode.schemas.registry import SchemaRegistry
 from kafkafmt.decode.schemas.source import SchemaId, SchemaSource
+from kafkafmt.decode.schemas.topic import SchemasTopic
 
 if TYPE_CHECKING:
     from kafkafmt.decode.framing import Framing
@@ -52,9 +53,12 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
         path = Path(schemas)
         return SchemaFiles.folder(path) if path.is_dir() else read_schema(path)
     if hasattr(schemas, "newest_after"):
-        return schemas
+        return cast(SchemaSource, schemas)
+    if hasattr(schemas, "__arrow_c_stream__"):
+        return SchemasTopic(schemas)
     raise UserError(
-        f"schemas are a URL, a folder, a file, a map or a SchemaSource; found {type(schemas).__name__}"
+        "schemas are a URL, a folder, a file, a map, a SchemaSource or a scan of _schemas; "
+        f"found {type(schemas).__name__}"
     )
 
 

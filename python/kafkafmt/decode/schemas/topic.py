@@ -1,0 +1,145 @@
+"""Schemas of the topic `_schemas`, in which Confluent's registry keeps them: of a log, a backup or a cluster.
+
+A record's key is the JSON object {"keytype": "SCHEMA", "subject": S, "version": N}, and its value has the id and the
+schema. The last value of a key counts, as after compaction. A version that is marked as deleted is still found by its
+id, since old records have it, but is never the newest. A null value removes a version for good.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkafmt.decode.binary_rows import binary_rows
+from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
+from kafkafmt.decode.schemas.source import SchemaId, SchemaSourceError, UnknownSchemaError, ensure_kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_REFERENCE_DEPTH = 20
+
+
+class _Version(NamedTuple):
+    subject: str
+    version: int
+    schema_id: int
+    guid: str | None
+    kind: str
+    text: str
+    references: tuple[tuple[str, str, int], ...]
+    deleted: bool
+
+
+class SchemasTopic:
+    """Schemas by the ids of records of the topic `_schemas`. It keeps the schemas, not the source.
+
+    source: anything with an Arrow stream of columns `key` and `value` in the order of offsets, such as
+    `kafkafmt.scan(FOLDER, topics="_schemas")`.
+
+    Raises SchemaSourceError if a record is damaged.
+    """
+
+    def __init__(self, source: Any) -> None:
+        import pyarrow as pa
+
+        self._versions: dict[tuple[str, int], _Version] = {}
+        self._read(pa.RecordBatchReader.from_stream(source))
+        self._by_id: dict[int | str, _Version] = {}
+        for found in self._versions.values():
+            for key in (found.schema_id, found.guid):
+                if key is not None:
+                    self._by_id[key] = found
+
+    def __repr__(self) -> str:
+        return f"SchemasTopic({len(self._by_id)} schemas)"
+
+    def schema(self, schema_id: SchemaId, kind: SchemaKind) -> Schema:
+        """Return the schema with this id."""
+        found = self._by_id.get(schema_id.value) if schema_id.kind in {"id", "guid"} else None
+        if found is None:
+            raise UnknownSchemaError(f"{schema_id} is unknown to the topic _schemas")
+        return self._schema_of(found, kind, 0)
+
+    def newest(self, subject: str, kind: SchemaKind) -> Schema | None:
+        """Return the newest version of a subject that is not deleted. None if there is none."""
+        known = [found for found in self._versions.values() if found.subject == subject and not found.deleted]
+        return self._schema_of(max(known, key=lambda found: found.version), kind, 0) if known else None
+
+    def newest_after(self, schema_ids: Sequence[SchemaId], kind: SchemaKind) -> Schema:
+        """Return the newest schema of the one subject that has all these ids."""
+        wanted = {schema_id.value for schema_id in schema_ids}
+        subjects: dict[str, set[int | str | None]] = {}
+        for found in self._versions.values():
+            subjects.setdefault(found.subject, set()).update((found.schema_id, found.guid))
+        known = [subject for subject, ids in subjects.items() if wanted <= ids]
+        newest = self.newest(known[0], kind) if len(known) == 1 else None
+        if newest is not None:
+            return newest
+        if len(schema_ids) == 1:
+            return self.schema(schema_ids[0], kind)
+        raise SchemaError(
+            "the records have schemas of several subjects of the topic _schemas: give reader_schema"
+        )
+
+    def _read(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            keys, values = binary_rows(batch.column("key")), binary_rows(batch.column("value"))
+            for row in range(len(keys)):
+                try:
+                    key = json.loads(keys.row(row)) if keys.present[row] else {}
+                    value = json.loads(values.row(row)) if values.present[row] else None
+                    self._apply(key, value)
+                except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                    found = keys.row(row)[:80]
+                    raise SchemaSourceError(
+                        f"the topic _schemas has a damaged record with the key {found!r}: "
+                        f"{type(error).__name__} {' '.join(str(error).split())}"
+                    ) from None
+
+    def _apply(self, key: Any, value: Any) -> None:
+        """Apply one record: a version, the end of one, or the deletion of all versions of a subject."""
+        kind = key.get("keytype")
+        if kind == "SCHEMA":
+            place = (str(key["subject"]), int(key["version"]))
+            if value is None:
+                self._versions.pop(place, None)
+            else:
+                self._versions[place] = _version(place, value)
+        elif kind == "DELETE_SUBJECT" and value is not None:
+            for (subject, version), found in list(self._versions.items()):
+                if subject == value["subject"] and version <= int(value["version"]):
+                    self._versions[subject, version] = found._replace(deleted=True)
+
+    def _schema_of(self, found: _Version, kind: SchemaKind, depth: int) -> Schema:
+        name = f"version {found.version} of subject {found.subject}"
+        ensure_kind(found.kind, kind, name)
+        if depth > _MAX_REFERENCE_DEPTH:
+            raise SchemaError(f"{name} has references nested deeper than {_MAX_REFERENCE_DEPTH}")
+        references = []
+        for reference, subject, version in found.references:
+            other = self._versions.get((subject, version))
+            if other is None:
+                raise UnknownSchemaError(
+                    f"{name} refers to version {version} of subject {subject}, which is missing"
+                )
+            references.append((reference, self._schema_of(other, kind, depth + 1)))
+        return Schema(kind, found.text, tuple(references))
+
+
+def _version(place: tuple[str, int], value: Any) -> _Version:
+    references = tuple(
+        (str(entry["name"]), str(entry["subject"]), int(entry["version"]))
+        for entry in value.get("references") or ()
+    )
+    guid = value.get("guid")
+    return _Version(
+        *place,
+        int(value["id"]),
+        None if guid is None else str(guid).lower(),
+        str(value.get("schemaType") or "AVRO"),
+        str(value["schema"]),
+        references,
+        bool(value.get("deleted", False)),
+    )
