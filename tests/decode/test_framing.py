@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import io
+import struct
+import uuid
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry.common.serde import SchemaId as ConfluentSchemaId
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkafmt.decode.binary_rows import binary_rows
+from kafkafmt.decode.framing import Frames, Framing, Writer, find_frames
+from kafkafmt.decode.header_values import header_values
+from kafkafmt.decode.schemas.source import SchemaId
+
+ids = st.integers(0, 2**32 - 1) | st.integers(1, 3)
+guids = st.uuids() | st.sampled_from([uuid.UUID(int=1), uuid.UUID(int=2**64)])
+indexes = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 2), min_size=1, max_size=6)
+bodies = st.binary(max_size=12)
+
+
+def frames(framing: Framing, rows: list[bytes | None], *, messages: bool = False) -> Frames:
+    """Find frames in a slice of a column, so that positions are not those of the buffer."""
+    array = pa.array([b"before", *rows, b"behind"], pa.binary()).slice(1, len(rows))
+    return find_frames(framing, binary_rows(array), {}, with_messages=messages)
+
+
+def found(result: Frames) -> list[tuple[Writer, bytes] | str | None]:
+    """Return the writer and the payload of each row, its error, or None for null."""
+    rows: list[Any] = []
+    for row, group in enumerate(result.groups.tolist()):
+        start, end = result.payloads.starts[row], result.payloads.ends[row]
+        body = result.payloads.data[start:end].tobytes()
+        rows.append((result.writers[group], body) if group >= 0 else result.errors.get(row))
+    return rows
+
+
+def by_confluent(row: bytes | None, kind: str) -> tuple[Writer, bytes] | None:
+    """Return what confluent-kafka's own code finds. None if it refuses the bytes."""
+    if row is None:
+        return None
+    read = ConfluentSchemaId(kind)
+    try:
+        body = read.from_bytes(io.BytesIO(row)).read()
+    except Exception:
+        return None
+    identity = SchemaId("id", read.id) if read.guid is None else SchemaId("guid", str(read.guid))
+    return Writer(identity, None if kind == "AVRO" else tuple(read.message_indexes or (0,))), body
+
+
+@st.composite
+def confluent_rows(draw: st.DrawFn) -> bytes | None:
+    choice = draw(st.integers(0, 5))
+    if choice == 0:
+        return None
+    if choice == 1:
+        return draw(st.binary(max_size=24))
+    if choice < 4:
+        made = ConfluentSchemaId("PROTOBUF", draw(ids), None, draw(indexes))
+        return made.id_to_bytes() + draw(bodies)
+    made = ConfluentSchemaId("PROTOBUF", None, str(draw(guids)), draw(indexes))
+    return made.guid_to_bytes() + draw(bodies)
+
+
+@given(st.lists(confluent_rows(), max_size=40), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_confluent_framing_when_read_then_is_as_confluent_kafka_reads_it(
+    rows: list[bytes | None], messages: bool
+) -> None:
+    result = found(frames("confluent", rows, messages=messages))
+    for row, ours in zip(rows, result, strict=True):
+        theirs = by_confluent(row, "PROTOBUF" if messages else "AVRO")
+        if theirs is None or isinstance(ours, tuple):
+            assert ours == theirs or isinstance(ours, str)
+        else:  # confluent-kafka takes more, such as negative indexes and counts
+            assert messages
+            assert isinstance(ours, str)
+            assert theirs[0].message == (0,) or min(theirs[0].message) < 0 or max(theirs[0].message) >= 2**31
+
+
+@given(st.lists(indexes, min_size=1, max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_message_indexes_when_written_by_confluent_kafka_then_are_found(names: list[list[int]]) -> None:
+    rows = [ConfluentSchemaId("PROTOBUF", 7, None, name).id_to_bytes() + b"body" for name in names]
+    expected = [(Writer(SchemaId("id", 7), tuple(name)), b"body") for name in names]
+    assert found(frames("confluent", list(rows), messages=True)) == expected
+
+
+@pytest.mark.parametrize("length", range(8))
+def test_confluent_framing_when_cut_anywhere_then_is_an_error_or_an_empty_payload(length: int) -> None:
+    whole = struct.pack(">bI", 0, 5) + b"\x04\x02\x04"
+    result = found(frames("confluent", [whole[:length], whole], messages=True))
+    assert isinstance(result[0], str)
+    assert result[1] == (Writer(SchemaId("id", 5), (1, 2)), b"")
+
+
+def test_header_ids_when_some_rows_lack_them_then_those_rows_have_ids_in_the_payload() -> None:
+    guid = uuid.uuid4()
+    name = "__value_schema_id"
+    header = ConfluentSchemaId("AVRO", None, str(guid)).guid_to_bytes()
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    entries = [
+        [],
+        [{"key": name, "value": b"old"}, {"key": "x", "value": b""}, {"key": name, "value": header}],
+        None,
+        [{"key": name, "value": b"\0\0\0\0\2"}],
+        [{"key": name, "value": b"\5"}],
+        [{"key": name, "value": None}],
+    ]
+    headers = header_values(pa.array([[], *entries], kind).slice(1), name)
+    payload = b"\0\0\0\0\1body"
+    result = find_frames(
+        "confluent-headers", binary_rows(pa.array([payload] * 6)), {"id": headers}, with_messages=False
+    )
+    in_payload = (Writer(SchemaId("id", 1), None), b"body")
+    by_header = [
+        (Writer(SchemaId("guid", str(guid)), None), payload),
+        (Writer(SchemaId("id", 2), None), payload),
+    ]
+    rows = found(result)
+    assert rows[:4] == [in_payload, by_header[0], in_payload, by_header[1]]
+    assert isinstance(rows[4], str)
+    assert rows[5] == in_payload
+
+
+def test_apicurio_framing_when_ids_have_4_or_8_bytes_then_both_are_found() -> None:
+    rows = [
+        b"\0" + struct.pack(">q", 5) + b"x",
+        b"\0" + struct.pack(">i", 5) + b"y",
+        None,
+        b"\0\0\0\0\0\0",
+        b"\1",
+    ]
+    result = found(frames("apicurio", rows))
+    assert result[:3] == [
+        (Writer(SchemaId("globalId", 5), None), b"x"),
+        (Writer(SchemaId("contentId", 5), None), b"y"),
+        None,
+    ]
+    assert [type(row) for row in result[3:]] == [str, str]
+
+
+def test_apicurio_framing_of_protobuf_when_it_has_a_ref_then_the_message_is_named() -> None:
+    start = b"\0" + struct.pack(">i", 5)
+    rows = [start + b"\x07\x0a\x05Ordertail", start + b"\x07\x0a\x05Orde", start, start + b"\x02\x12\x00"]
+    result = found(frames("apicurio", list(rows), messages=True))
+    assert result[0] == (Writer(SchemaId("contentId", 5), "Order"), b"tail")
+    assert [type(row) for row in result[1:]] == [str, str, str]
+
+
+@given(st.lists(st.tuples(guids, bodies, st.booleans()) | st.binary(max_size=24), max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_glue_framing_when_plain_or_compressed_then_the_payloads_are_found(rows: list[Any]) -> None:
+    given_rows: list[bytes | None] = []
+    for row in rows:
+        if isinstance(row, bytes):
+            given_rows.append(b"\3\5" + row)
+        else:
+            name, body, packed = row
+            data = zlib.compress(body) if packed else body
+            given_rows.append(bytes([3, 5 if packed else 0]) + name.bytes + data)
+    result = found(frames("glue", given_rows))
+    for row, ours in zip(rows, result, strict=True):
+        expected = None if isinstance(row, bytes) else (Writer(SchemaId("glue", str(row[0])), None), row[1])
+        assert ours == expected or (expected is None and isinstance(ours, str))
+
+
+def test_glue_payload_when_it_decompresses_to_too_much_then_is_an_error_in_bounded_memory() -> None:
+    bomb = b"\3\5" + uuid.uuid4().bytes + zlib.compress(bytes(70 << 20))
+    result = found(frames("glue", [bomb, b"\3\0" + bytes(16) + b"z"]))
+    assert "more than" in str(result[0])
+    assert result[1] == (Writer(SchemaId("glue", str(uuid.UUID(int=0))), None), b"z")
+
+
+def test_auto_framing_when_json_is_with_and_without_ids_then_both_are_found() -> None:
+    result = found(frames("auto", [b"{}", b"\0\0\0\0\1{}", b"", None]))
+    plain = Writer(None, None)
+    assert result == [(plain, b"{}"), (Writer(SchemaId("id", 1), None), b"{}"), (plain, b""), None]
