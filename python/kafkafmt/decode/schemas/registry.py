@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
@@ -67,7 +67,7 @@ class SchemaRegistry:
             raise UserError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")
         options = options or RegistryOptions()
         if parts.username is not None:
-            options = replace(options, username=parts.username, password=parts.password or "")
+            options = replace(options, username=unquote(parts.username), password=unquote(parts.password or ""))
         if options.token is not None and options.username is not None:
             raise UserError("a schema registry takes a bearer token or a user name, not both")
         self.url = _without_secrets(url).rstrip("/")
@@ -193,6 +193,8 @@ class SchemaRegistry:
         if kind == "PROTOBUF":
             content = _file_descriptor_set(answer["schema"], name)
         references = answer.get("references") or []
+        if not isinstance(references, list):
+            raise SchemaSourceError(f"{self.url}: {name} has a damaged reference")
         if depth > 20 or len(references) > _MAX_REFERENCES:
             raise SchemaError(f"{name} has references nested too deeply, or more than {_MAX_REFERENCES}")
         found = []

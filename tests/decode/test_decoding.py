@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from decode.rows import batch
+from decode.stand_in import Registry
+from kafkafmt._util.user_errors import UserError
+from kafkafmt.decode import (
+    Decoding,
+    DecodingError,
+    Schema,
+    SchemaFiles,
+    SchemaId,
+    SchemaSourceError,
+    SchemasTopic,
+    UnknownSchemaError,
+)
+
+FIRST = {
+    "title": "Order",
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "placed": {"type": "string", "format": "date-time"}},
+}
+SECOND = {**FIRST, "properties": {**FIRST["properties"], "note": {"type": ["string", "null"]}}}  # type: ignore[dict-item]
+NEWEST = pa.struct([("id", pa.int64()), ("placed", pa.timestamp("us", "UTC")), ("note", pa.string())])
+
+
+def json_payloads(
+    registry: Registry, schema: dict[str, Any], values: list[Any], **settings: Any
+) -> list[bytes]:
+    """Return values as confluent-kafka's serializer writes them."""
+    client = SchemaRegistryClient({"url": registry.url})
+    serializer = JSONSerializer(json.dumps(schema), client, conf=settings or None)
+    context = SerializationContext("orders", MessageField.VALUE, [])
+    return [serializer(value, context) for value in values]
+
+
+def decode(decoding: Decoding, records: pa.RecordBatch, *columns: str, topics: tuple[str, ...] = ()) -> Any:
+    """Decode a batch as a scan does, in another process as it were. Returns a list of rows."""
+    decoder = decoding.decoder(
+        columns or ["value"], topics=topics, sample=lambda names: [records.select(names)]
+    )
+    decoder = pickle.loads(pickle.dumps(decoder))
+    decoded = decoder.decode(records.select(decoder.input_columns))
+    decoded.validate(full=True)
+    assert decoded.schema == decoder.schema
+    return decoded
+
+
+def test_json_schema_when_versions_are_mixed_then_rows_have_the_newest_type(registry: Registry) -> None:
+    first = json_payloads(registry, FIRST, [{"id": 1, "placed": "2024-05-06T07:08:09Z"}, {"id": 2}])
+    second = json_payloads(registry, SECOND, [{"id": 3, "note": "x"}])
+    records = batch([first[0], None, second[0], b"\0\0\0\0\1{", first[1], b"{}"])
+    decoded = decode(
+        Decoding(value="json", schemas=registry.url), records, "value", "offset", topics=("orders",)
+    )
+    assert decoded.schema.field("value").type == NEWEST
+    assert [row and (row["id"], row["note"]) for row in decoded.column("value").to_pylist()] == [
+        (1, None),
+        None,
+        (3, "x"),
+        None,
+        (2, None),
+        None,
+    ]
+    errors = decoded.column("value_error").to_pylist()
+    assert [error is None for error in errors] == [True, True, True, False, True, False]
+    assert decoded.column("offset").to_pylist() == list(range(100, 106))
+
+
+def test_newest_schema_when_the_topic_has_no_subject_then_is_of_the_subject_of_the_records(
+    registry: Registry,
+) -> None:
+    records = batch(json_payloads(registry, FIRST, [{"id": 1}]))
+    json_payloads(registry, SECOND, [{"id": 1}])
+    decoded = decode(Decoding(value="json", schemas=registry.url), records, topics=("other",))
+    assert decoded.schema.field("value").type == NEWEST
+
+
+def test_avro_writers_when_written_by_confluent_kafka_then_their_schemas_and_payloads_are_found(
+    registry: Registry,
+) -> None:
+    from fastavro import parse_schema, schemaless_reader
+
+    from kafkafmt.decode.batch_decoder import ColumnDecoder, frames_of
+
+    schemas = [
+        json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": t}]})
+        for t in ("int", "long")
+    ]
+    client = SchemaRegistryClient({"url": registry.url})
+    values: list[bytes | None] = []
+    headers: list[Any] = []
+    for number, schema in enumerate(schemas * 3):
+        in_header = number >= 4
+        conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else None
+        context = SerializationContext("orders", MessageField.VALUE, [])
+        values.append(AvroSerializer(client, schema, conf=conf)({"x": number}, context))
+        headers.append(context.headers)
+    records = batch([*values, None], headers=[*headers, None])
+    frames = frames_of(
+        records.column("value"), records.column("headers"), "value", "confluent-headers", "avro"
+    )
+    from kafkafmt.decode import SchemaRegistry
+
+    column = ColumnDecoder("value", "avro", "confluent-headers", SchemaRegistry(registry.url), pa.null())
+    found = []
+    for row in range(6):
+        schema = column.writer_schema(frames.writers[frames.groups[row]])
+        body = frames.payloads.data[frames.payloads.starts[row] : frames.payloads.ends[row]].tobytes()
+        found.append(schemaless_reader(io.BytesIO(body), parse_schema(json.loads(schema.content)), None))
+        assert schema.content == schemas[row % 2]
+    assert found == [{"x": number} for number in range(6)]
+    assert len(frames.writers) == 4
+    assert frames.groups[6] == -1
+
+
+def test_errors_when_they_are_to_be_raised_then_name_topic_partition_offset_and_position() -> None:
+    decoding = Decoding(key="text", value="integer", on_error="raise")
+    expected = r"orders-3, offset 101: the value is damaged: position 0: expected 4 bytes; found 1$"
+    with pytest.raises(DecodingError, match=expected):
+        decode(decoding, batch([b"\0\0\0\1", b"x", b"y"], [b"a", b"b", None]), "key", "value")
+    decoded = decode(decoding, batch([b"\0\0\0\1", None], [b"a", b""]), "value", "key")
+    assert decoded.to_pylist() == [{"value": 1, "key": "a"}, {"value": None, "key": ""}]
+
+
+def test_inferred_json_when_a_later_batch_has_a_new_field_then_its_row_has_an_error() -> None:
+    decoding = Decoding(value="json")
+    first = batch([None, b'{"a":1}'])
+    decoder = decoding.decoder(
+        ["value"], sample=lambda names: iter([batch([None]).select(names), first.select(names)])
+    )
+    decoded = decoder.decode(batch([b'{"a":2}', b'{"a":3,"b":1}']))
+    assert decoded.column("value").to_pylist() == [{"a": 2}, None]
+    assert "no field b" in decoded.column("value_error")[1].as_py()
+
+
+def test_given_type_when_json_has_other_fields_then_they_are_left_out() -> None:
+    schema = pa.schema([("b", pa.int32())])
+    decoded = decode(
+        Decoding(value="json", reader_schema=schema), batch([b'{"a":1,"b":2}', b'{"b":3000000000}'])
+    )
+    assert decoded.column("value").to_pylist() == [{"b": 2}, None]
+
+
+def test_registry_when_it_is_down_then_is_an_error_and_no_null(registry: Registry) -> None:
+    registry.failures = [400]
+    with pytest.raises(SchemaSourceError, match="found 400"):
+        decode(Decoding(value="json", schemas=registry.url), batch([b"\0\0\0\0\1{}"]), topics=("orders",))
+
+
+def test_files_when_named_by_ids_then_are_the_schemas_of_these(tmp_path: Path) -> None:
+    (tmp_path / "17.json").write_text(json.dumps(FIRST))
+    (tmp_path / "18.json").write_text(json.dumps(SECOND))
+    (tmp_path / "6E2F0000-0000-0000-0000-000000000001.avsc").write_text('"int"')
+    (tmp_path / "notes.txt").write_text("")
+    files = SchemaFiles.folder(tmp_path)
+    assert files.schema(SchemaId("glue", "6e2f0000-0000-0000-0000-000000000001"), "AVRO") == Schema(
+        "AVRO", '"int"'
+    )
+    with pytest.raises(UnknownSchemaError, match="schema id 19 is unknown"):
+        files.schema(SchemaId("id", 19), "AVRO")
+    records = batch([b'\0\0\0\0\x11{"id":1}', b'\0\0\0\0\x12{"id":2,"note":"n"}'])
+    given = {17: tmp_path / "17.json", "18": str(tmp_path / "18.json")}
+    for schemas in (str(tmp_path), tmp_path, files, given):
+        decoded = decode(Decoding(value="json", schemas=schemas), records)
+        assert decoded.schema.field("value").type == NEWEST
+        assert decoded.column("value").field("id").to_pylist() == [1, 2]
+    one = decode(Decoding(value="json", schemas=tmp_path / "17.json"), batch([b'{"id":5}']))
+    assert one.column("value").to_pylist() == [{"id": 5, "placed": None}]
+
+
+def schemas_topic(*records: tuple[Any, Any]) -> SchemasTopic:
+    def written(value: Any) -> bytes | None:
+        return None if value is None else value if isinstance(value, bytes) else json.dumps(value).encode()
+
+    rows = batch([written(value) for _, value in records], [written(key) for key, _ in records])
+    return SchemasTopic(pa.Table.from_batches([rows]))
+
+
+def version(subject: str, number: int, schema_id: int, **more: Any) -> tuple[Any, Any]:
+    key = {"keytype": "SCHEMA", "subject": subject, "version": number, "magic": 1}
+    return key, {"subject": subject, "version": number, "id": schema_id, "schema": f'"{schema_id}"', **more}
+
+
+def test_schemas_topic_when_versions_are_deleted_then_old_records_still_have_their_schema() -> None:
+    topic = schemas_topic(
+        ({"keytype": "NOOP", "magic": 0}, None),
+        version("a", 1, 10),
+        version("a", 2, 11, guid="ABCDEF00-0000-0000-0000-000000000000"),
+        version("a", 3, 12),
+        version("a", 3, 12, deleted=True),
+        version("b", 1, 20, references=[{"name": "x", "subject": "a", "version": 1}]),
+        version("c", 1, 30),
+        (version("c", 1, 30)[0], None),
+        version("d", 1, 40),
+        ({"keytype": "DELETE_SUBJECT", "subject": "d", "magic": 0}, {"subject": "d", "version": 1}),
+        ({"keytype": "CONFIG", "subject": None, "magic": 0}, {"compatibilityLevel": "NONE"}),
+    )
+    ten = Schema("AVRO", '"10"')
+    assert topic.newest("a", "AVRO") == Schema("AVRO", '"11"')
+    assert topic.schema(SchemaId("id", 12), "AVRO") == Schema("AVRO", '"12"')
+    assert topic.schema(SchemaId("guid", "abcdef00-0000-0000-0000-000000000000"), "AVRO").content == '"11"'
+    assert topic.schema(SchemaId("id", 20), "AVRO") == Schema("AVRO", '"20"', (("x", ten),))
+    assert topic.newest_after([SchemaId("id", 10)], "AVRO") == Schema("AVRO", '"11"')
+    assert (topic.newest("c", "AVRO"), topic.newest("d", "AVRO")) == (None, None)
+    assert topic.schema(SchemaId("id", 40), "AVRO").content == '"40"'
+    with pytest.raises(UnknownSchemaError):
+        topic.schema(SchemaId("id", 30), "AVRO")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(b"{", b"{}"), (b"[]", b"{}"), (version("a", 1, 1)[0], b"{}"), (version("a", 1, 1)[0], b"[" * 100_000)],
+)  # fmt: skip
+def test_schemas_topic_when_a_record_is_damaged_then_the_error_has_its_key(key: Any, value: Any) -> None:
+    with pytest.raises(SchemaSourceError, match="damaged record with the key"):
+        schemas_topic((key, value))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs the format"),
+        ({"value": "xml"}, "a format is one of"),
+        ({"value": "avro"}, "avro needs schemas"),
+        ({"value": "text", "schemas": "http://a"}, "have no effect on text"),
+        ({"value": "long", "reader_schema": "{}"}, "no effect on long"),
+        ({"value": "avro", "schemas": "http://a", "framing": "auto"}, "for json only"),
+        ({"value": "json", "framing": "confluence"}, "framing is one of"),
+        ({"value": "text", "framing": {"value": "glue"}}, "text does not have"),
+        ({"value": "text", "on_error": "skip"}, "on_error is one of"),
+    ],
+)
+def test_decoding_when_an_option_has_no_effect_or_is_unknown_then_is_refused(
+    options: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Decoding(**options)
+
+
+def test_decoding_when_nothing_tells_the_type_then_says_what_to_give() -> None:
+    for decoding in (Decoding(value="json"), Decoding(value="json", schemas={1: Schema("JSON", "{}")})):
+        with pytest.raises(UserError, match="give reader_schema"):
+            decoding.decoder(["value"])
+    with pytest.raises(UserError, match="not among the columns"):
+        Decoding(value="json").decoder(["key"])
+
+
+def test_decoding_when_shown_then_has_no_credentials() -> None:
+    assert "secret" not in repr(Decoding(value="json", schemas="http://user:secret@registry:8081"))
