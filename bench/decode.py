@@ -1,0 +1,133 @@
+"""Rates of decoding payloads to Arrow columns, each against a peer in the same run: `python -m bench.decode`."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from bench.table import aligned
+from kafkafmt.columns.read import arrow_schema
+from kafkafmt.decode import Decoding
+
+_ROUNDS = 7
+
+
+class Row(NamedTuple):
+    """What is measured: ours and a peer, over payloads of `size_in_bytes` in all. least: the target of the ratio."""
+
+    name: str
+    peer_name: str
+    ours: Callable[[], Any]
+    peer: Callable[[], Any]
+    size_in_bytes: int
+    least: float
+
+
+def measure(row: Row) -> list[str]:
+    """Return the cells of a row: the best of some rounds in turn, so that both meet the same load of the machine."""
+    best = [float("inf"), float("inf")]
+    for _ in range(_ROUNDS):
+        for place, run in enumerate((row.ours, row.peer)):
+            started = time.perf_counter()
+            run()
+            best[place] = min(best[place], time.perf_counter() - started)
+    rates = [f"{row.size_in_bytes / seconds / 1e6:.0f}" for seconds in best]
+    return [row.name, row.peer_name, *rates, f"{best[1] / best[0]:.2f}", f">= {row.least:g}"]
+
+
+def records(values: list[bytes]) -> pa.RecordBatch:
+    """Return a batch with these values."""
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=arrow_schema(["value"]))
+
+
+def json_values(count: int, size: int) -> list[bytes]:
+    """Return JSON objects of about `size` bytes, as events have them."""
+    source = random.Random(7)
+    text = "abcdefghijklmnopqrstuvwxyz0123456789 "
+    values = []
+    for number in range(count):
+        event = {
+            "id": number,
+            "user": f"user-{source.randrange(1000)}",
+            "amount": source.random() * 100,
+            "ok": True,
+        }
+        if size > 200:
+            event["tags"] = [f"t{source.randrange(50)}" for _ in range(4)]
+            event["place"] = {"city": "Zürich", "code": source.randrange(9999)}
+        rest = max(0, size - len(json.dumps(event)) - 12)
+        event["note"] = "".join(source.choices(text, k=rest))
+        values.append(json.dumps(event, ensure_ascii=False).encode())
+    return values
+
+
+def json_row(size: int, framed: bool) -> Row:
+    """Return the row of JSON payloads of a size, against pyarrow's reader over the same payloads as lines."""
+    values = json_values(16_000_000 // size, size)
+    lines = pa.py_buffer(b"\n".join(values))
+    kind = arrow_json.read_json(pa.BufferReader(lines)).schema
+    options = arrow_json.ParseOptions(explicit_schema=kind, unexpected_field_behavior="ignore")
+    batch = records([b"\0\0\0\0\1" + value for value in values] if framed else values)
+    framing = "confluent" if framed else "none"
+    decoder = Decoding(value="json", framing=framing, reader_schema=kind).decoder(["value"])
+    expected = arrow_json.read_json(pa.BufferReader(lines), parse_options=options)
+    assert (
+        decoder.decode(batch)
+        .column("value")
+        .equals(pa.StructArray.from_arrays([c.combine_chunks() for c in expected.columns], fields=list(kind)))
+    )
+    return Row(
+        f"JSON, {size} B{', framed' if framed else ''}",
+        "pyarrow.json",
+        lambda: decoder.decode(batch),
+        lambda: arrow_json.read_json(pa.BufferReader(lines), parse_options=options),
+        len(lines),
+        1,
+    )
+
+
+def long_row() -> Row:
+    """Return the row of numbers, against Python's struct."""
+    import struct
+
+    numbers = np.random.default_rng(7).integers(0, 1 << 60, 500_000)
+    values = [struct.pack(">q", number) for number in numbers.tolist()]
+    batch = records(values)
+    decoder = Decoding(value="long").decoder(["value"])
+    unpack = struct.Struct(">q").unpack
+    return Row(
+        "long",
+        "struct, row by row",
+        lambda: decoder.decode(batch),
+        lambda: pa.array([unpack(value)[0] for value in batch.column(0).to_pylist()], pa.int64()),
+        8 * len(values),
+        10,
+    )
+
+
+def rows() -> list[Callable[[], Row]]:
+    """Return the rows, made one after another so that their payloads are not all in memory."""
+    return [
+        lambda: json_row(100, False),
+        lambda: json_row(1000, False),
+        lambda: json_row(1000, True),
+        long_row,
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    table = [["payloads", "peer", "MB/s ours", "MB/s peer", "ratio", "target"]]
+    table += [measure(make()) for make in rows()]
+    print(aligned(table, left=(0, 1)))
+
+
+if __name__ == "__main__":
+    main()
