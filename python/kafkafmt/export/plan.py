@@ -2,34 +2,249 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from kafkafmt._util.sizes import MIB
+from kafkafmt.export.errors import ExportError, OffsetsGoneError, TableConflictError
+from kafkafmt.export.formats import open_table
+from kafkafmt.export.partitioning import PartitionField, ensure_partitioned
+from kafkafmt.export.schemas import evolved, flattened, is_flattened, table_schema
+from kafkafmt.export.tables import TableCommit
+from kafkafmt.export.tasks import ExportTask, FileLayout, WriteOptions, joined
+from kafkafmt.scanning.tasks import OffsetRange
 
 if TYPE_CHECKING:
-    from kafkafmt.export.tables import DataFile, TableCommitter, TableState
-    from kafkafmt.export.tasks import ExportTask
-    from kafkafmt.scanning.tasks import OffsetRange
+    import pyarrow as pa
+
+    from kafkafmt.export.tables import DataFile, Destination, TableCommitter, TableState
+    from kafkafmt.scanning.tasks import ScanTask
     from kafkafmt.types import TopicPartition
+
+# A task reads at least this, so that a small run writes few files.
+_LEAST_TASK_BYTES = 16 * MIB
+# A task reads at most this many times the target size, so that the work is divided among processes.
+_MOST_FILES_A_TASK = 4
+
+
+class ScanSource(Protocol):
+    """What an export needs of a scan."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        """The offsets that the scan reads, by partition. The ends are fixed at the first call."""
+        ...
+
+    def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> ScanSource:
+        """Return the scan of these offsets of these partitions alone."""
+        ...
+
+    def tasks(self, split_bytes: int) -> Sequence[ScanTask]: ...
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How topics are exported.
+
+    partition_by: of a new table. flatten: whether the fields of values that are records are columns. on_offsets_gone:
+    what to do if the source no longer has the offset at which the table ends: fail, or continue at the first that it
+    has. processes: that the tasks are for; None if it is not known.
+    """
+
+    partition_by: tuple[PartitionField, ...] = ()
+    flatten: bool = True
+    on_offsets_gone: Literal["fail", "continue"] = "fail"
+    processes: int = 1
+    write: WriteOptions = field(default_factory=WriteOptions)
 
 
 @dataclass(frozen=True)
 class ExportPlan:
     """The export of one table: what one run does. Its tasks may run in any processes, in any order.
 
-    ranges: the offsets that the run exports, by partition; the ends become the state of the table.
+    topic: None for a table of all topics. ranges: the offsets that the run exports, by partition; the ends become the
+    state of the table. gone: offsets that the source no longer had.
     """
 
+    topic: str | None
     run: str
     table: TableCommitter
     state: TableState
     ranges: Mapping[TopicPartition, OffsetRange]
     tasks: Sequence[ExportTask]
+    gone: Mapping[TopicPartition, OffsetRange]
 
     def commit(self, files: Sequence[DataFile]) -> TableState:
-        """Commit the files of all tasks. Raises TableConflictError, after the files were removed."""
-        raise NotImplementedError
+        """Commit the files of all tasks, and let other exports begin.
+
+        Raises TableConflictError, after the files were removed. After another error, the next run of an export finds
+        out whether the files were committed.
+        """
+        ends = {one: wanted.end for one, wanted in self.ranges.items()}
+        ordered = sorted(files, key=lambda file: file.path)
+        try:
+            if not ordered and all(self.state.offsets.get(one) == end for one, end in ends.items()):
+                return self.state
+            return self.table.commit(TableCommit(self.run, ordered, ends), self.state)
+        except TableConflictError:
+            self.table.abort(files)
+            raise
+        finally:
+            self.table.end()
 
     def abort(self, files: Sequence[DataFile]) -> None:
         """Remove the files of tasks that have ended, and let other exports begin."""
-        raise NotImplementedError
+        try:
+            self.table.abort(files)
+        finally:
+            self.table.end()
+
+
+@dataclass(frozen=True)
+class TablePreview:
+    """What an export would do to a table: for --dry-run. columns: after the export; new: those that it adds."""
+
+    topic: str | None
+    location: str
+    ranges: Mapping[TopicPartition, OffsetRange]
+    columns: pa.Schema
+    new: Sequence[str]
+    size_in_bytes: int
+
+
+def sources_of(scan: ScanSource, destination: Destination) -> Iterator[tuple[str | None, ScanSource]]:
+    """Yield the part of a scan for each table, with its topic; None for a table of all topics."""
+    ranges = scan.ranges()
+    if destination.one_table:
+        yield None, scan
+        return
+    for topic in sorted({one.topic for one in ranges}):
+        yield topic, scan.within({one: wanted for one, wanted in ranges.items() if one.topic == topic})
+
+
+def plan_table(
+    topic: str | None, scan: ScanSource, destination: Destination, options: ExportOptions
+) -> ExportPlan:
+    """Plan the export of a table, whose lease this takes: `commit` or `abort` the plan.
+
+    topic: None for a table of all topics. Raises TableConflictError if another export is running, SchemaConflictError,
+    OffsetsGoneError, ExportError, and what the scan raises.
+    """
+    run = uuid.uuid4().hex
+    table = open_table(destination, topic)
+    table.begin(run)
+    try:
+        state, rest, gone = _rest(table, scan, options)
+        is_flat = is_flattened(scan.schema, flatten=options.flatten)
+        if rest or state.schema is None:
+            columns = _columns(topic, scan, table, options)
+            fields = _partitioning(table, columns, state, options)
+            state = table.prepare(columns, fields, state)
+        assert state.schema is not None
+        layout = FileLayout(
+            table.data_folder,
+            state.schema,
+            state.partitioning,
+            frozenset()
+            if table.has_partition_columns
+            else frozenset(one.column for one in state.partitioning if one.transform == "identity"),
+            is_flat,
+            table.staged_suffix,
+        )
+        tasks = [
+            ExportTask(run, number, parts, layout, options.write)
+            for number, parts in enumerate(_groups(scan.within(rest), options) if rest else ())
+        ]
+    except BaseException:
+        table.end()
+        raise
+    return ExportPlan(topic, run, table, state, rest, tasks, gone)
+
+
+def preview_table(
+    topic: str | None, scan: ScanSource, destination: Destination, options: ExportOptions
+) -> TablePreview:
+    """Return what an export of a table would do. Changes nothing. Raises as `plan_table`."""
+    table = open_table(destination, topic)
+    state, rest, _ = _rest(table, scan, options)
+    columns = _columns(topic, scan, table, options)
+    _partitioning(table, columns, state, options)
+    merged = evolved(state.schema, columns, table.location, widens=True)
+    known = [] if state.schema is None else state.schema.names
+    size = (
+        sum(part.size_in_bytes for part in scan.within(rest).tasks(options.write.target_file_bytes))
+        if rest
+        else 0
+    )
+    return TablePreview(
+        topic, table.location, rest, merged, [one for one in merged.names if one not in known], size
+    )
+
+
+def _rest(
+    table: TableCommitter, scan: ScanSource, options: ExportOptions
+) -> tuple[TableState, dict[TopicPartition, OffsetRange], dict[TopicPartition, OffsetRange]]:
+    """Return the state of the table, the offsets that it lacks, and those of them that the source no longer has."""
+    ranges = scan.ranges()
+    state = table.read_state(ranges)
+    rest, gone = {}, {}
+    for one, (start, end) in sorted(ranges.items()):
+        following = state.offsets.get(one)
+        if following is None:
+            rest[one] = OffsetRange(start, end)
+        elif following < start:
+            if options.on_offsets_gone == "fail":
+                raise OffsetsGoneError(
+                    f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
+                    f"found {start} as the first one: the records between are not in the source"
+                )
+            gone[one] = OffsetRange(following, start)
+            rest[one] = OffsetRange(start, end)
+        elif following < end:
+            rest[one] = OffsetRange(following, end)
+    return state, rest, gone
+
+
+def _columns(topic: str | None, scan: ScanSource, table: TableCommitter, options: ExportOptions) -> pa.Schema:
+    named = topic if topic is not None else ", ".join(sorted({one.topic for one in scan.ranges()}))
+    columns = scan.schema
+    if is_flattened(columns, flatten=options.flatten):
+        columns = flattened(columns, named)
+    return table_schema(columns, named, has_time=table.has_time)
+
+
+def _partitioning(
+    table: TableCommitter, columns: pa.Schema, state: TableState, options: ExportOptions
+) -> tuple[PartitionField, ...]:
+    """Return the partitioning of the table. Raises ExportError if another one is asked for, or it is not possible."""
+    if state.schema is None:
+        ensure_partitioned(columns, options.partition_by, table.location)
+        return options.partition_by
+    if options.partition_by and options.partition_by != state.partitioning:
+        wanted, found = (
+            ", ".join(map(str, one)) or "nothing" for one in (options.partition_by, state.partitioning)
+        )
+        raise ExportError(f"{table.location}: expected partitions by {wanted}, found a table with {found}")
+    return state.partitioning
+
+
+def _groups(scan: ScanSource, options: ExportOptions) -> list[list[ScanTask]]:
+    target = options.write.target_file_bytes
+    parts = scan.tasks(target)
+    total = sum(part.size_in_bytes for part in parts)
+    share = -(-total // max(options.processes, 1))
+    most = min(max(share, min(target, _LEAST_TASK_BYTES)), _MOST_FILES_A_TASK * target)
+    if parts and max(part.size_in_bytes for part in parts) > most:
+        parts = scan.tasks(most)
+    return joined(parts, most)
+
+
+def with_memory(options: ExportOptions, limit_bytes: int) -> ExportOptions:
+    """Return the options with row groups and kept rows that fit into a limit of the memory of all processes."""
+    share = limit_bytes // max(options.processes, 1)
+    group = min(max(share // 8, MIB), options.write.row_group_bytes)
+    return replace(options, write=replace(options.write, row_group_bytes=group, buffered_bytes=2 * group))

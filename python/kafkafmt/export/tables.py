@@ -87,6 +87,16 @@ class TableCommitter(Protocol):
         ...
 
     @property
+    def staged_suffix(self) -> str:
+        """What the names of data files end with until they are committed: empty if nobody finds them by their names."""
+        ...
+
+    @property
+    def has_time(self) -> bool:
+        """Whether a column can have a time of day."""
+        ...
+
+    @property
     def has_partition_columns(self) -> bool:
         """Whether data files have the columns of identity partition fields. False for folders as `country=CH`."""
         ...

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.sizes import MIB
+from kafkafmt.scanning.tasks import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkafmt.export.partitioning import PartitionField
     from kafkafmt.export.tables import DataFile
-    from kafkafmt.scanning.tasks import OffsetRange, ScanTask
+    from kafkafmt.scanning.tasks import ScanTask
     from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
 
@@ -38,7 +39,8 @@ class FileLayout:
 
     folder: `data_folder` of the committer. schema: of the files, which rows are converted to. partitioning: of the
     table. leaves_out: columns that the files do not have, because the folders have them. flattened: whether the fields
-    of the column `value` are columns.
+    of the column `value` are columns. suffix: what the names of the files have after the path of a `DataFile`, until
+    they are committed.
     """
 
     folder: StoragePath
@@ -46,6 +48,7 @@ class FileLayout:
     partitioning: tuple[PartitionField, ...] = ()
     leaves_out: frozenset[str] = frozenset()
     flattened: bool = False
+    suffix: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,6 @@ class ExportTask:
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """The offsets that the task exports, by partition."""
-        from kafkafmt.scanning.tasks import OffsetRange
-
         found: dict[TopicPartition, OffsetRange] = {}
         for part in self.parts:
             for one, (start, end) in part.ranges.items():
@@ -83,7 +84,22 @@ class ExportTask:
         progress: called with stored bytes that were read since its last call. If it fails, it removes its files.
         Raises KafkaFormatError for damage, ExportError, and OSError.
         """
-        raise NotImplementedError
+        from kafkafmt.export.schemas import conform, flatten_batch
+        from kafkafmt.export.writing import TableWriter
+
+        layout = self.layout
+        writer = TableWriter(f"part-{self.run}-{self.number:05}", layout, self.options)
+        try:
+            for part in self.parts:
+                for batch in part.read():
+                    rows = flatten_batch(batch) if layout.flattened else batch
+                    writer.write(conform(rows, layout.schema))
+                if progress is not None:
+                    progress(part.size_in_bytes)
+            return writer.close()
+        except BaseException:
+            writer.abort()
+            raise
 
 
 def joined(parts: Iterable[ScanTask], most_bytes: int) -> list[list[ScanTask]]:

@@ -1,0 +1,318 @@
+"""A Delta table, written by `deltalake`: our Parquet files are added by a transaction.
+
+The next offset of a partition is the version of the transaction identifier `kafkafmt:<topic>-<partition>`, which Delta
+keeps for streaming writers: in checkpoints, too, and through compaction, vacuum and clean-up of the log. Two
+transactions that set the same identifier conflict, so no offset is exported twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.partitioning import PartitionField
+from kafkafmt.export.runs import RunLease
+from kafkafmt.export.schemas import evolved
+from kafkafmt.export.tables import DataFile, TableCommit, TableState
+from kafkafmt.export.writing import below
+from kafkafmt.storage import RemotePath, StoragePath, storage_of
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as _Table
+
+_IDENTIFIER = "kafkafmt:{}-{}"
+_RUN = "kafkafmt.run"
+_PARTITIONING = "kafkafmt.partitionBy"
+_COMMITS_LOOKED_AT = 1000
+
+
+class DeltaTable:
+    """A Delta table in a folder. See `kafkafmt.export.tables.TableCommitter`."""
+
+    has_partition_columns = False
+    has_time = False
+    staged_suffix = ""
+
+    def __init__(self, folder: StoragePath, options: Mapping[str, str]) -> None:
+        """options: `storage_options` of `deltalake`, beside those of the URI."""
+        self._folder = self.data_folder = folder
+        self._options = {**storage_options(folder), **options}
+        self._uri = str(folder.absolute()) if isinstance(folder, Path) else folder.uri
+        self._lease: RunLease | None = None
+        try:
+            import deltalake  # noqa: F401
+        except ImportError:
+            raise ExportError("a Delta table needs deltalake: pip install 'kafkafmt[lake]'") from None
+
+    @property
+    def location(self) -> str:
+        return str(self._folder)
+
+    def begin(self, run: str) -> None:
+        self._lease = lease = RunLease(self._folder, run)
+        lease.take()
+        if lease.dead:
+            self._remove_files_of(lease.dead)
+        for dead in lease.dead:
+            lease.forget(dead)
+
+    def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
+        table = self._open()
+        if table is None:
+            return TableState({}, version=None)
+        offsets = {}
+        for one in partitions:
+            found = table.transaction_version(_IDENTIFIER.format(*one))
+            if found is not None:
+                offsets[one] = found
+        metadata = table.metadata()
+        text = metadata.configuration.get(_PARTITIONING)
+        if text is not None:
+            fields = tuple(PartitionField(*one) for one in json.loads(text))
+        else:
+            fields = tuple(map(PartitionField, metadata.partition_columns))
+        derived = {one.name for one in fields if one.transform != "identity"}
+        schema = pa.schema([one for one in pa.schema(table.schema()) if one.name not in derived])
+        return TableState(offsets, schema, fields, table.version())
+
+    def prepare(
+        self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
+    ) -> TableState:
+        from deltalake import DeltaTable as Table
+        from deltalake import Schema
+
+        merged = evolved(state.schema, schema, self.location, widens=False)
+        if state.schema is None:
+            derived = [
+                pa.field(one.name, _column_type(one)) for one in partitioning if one.transform != "identity"
+            ]
+            text = json.dumps([[one.column, one.transform] for one in partitioning])
+            with self._errors():
+                Table.create(
+                    self._uri,
+                    Schema.from_arrow(pa.schema([*merged, *derived])),
+                    mode="error",
+                    partition_by=[one.name for one in partitioning],
+                    configuration={_PARTITIONING: text},
+                    storage_options=self._options,
+                    raise_if_key_not_exists=False,
+                )
+        elif merged != state.schema:
+            self._add_columns(merged, state.schema)
+        return TableState(state.offsets, merged, tuple(partitioning), self._require().version())
+
+    def commit(self, commit: TableCommit, state: TableState) -> TableState:
+        from deltalake import CommitProperties, Transaction
+
+        assert self._lease is not None
+        assert state.schema is not None
+        self._lease.ensure_held()
+        table = self._require()
+        for one in commit.offsets:
+            found = table.transaction_version(_IDENTIFIER.format(*one))
+            if found != state.offsets.get(one):
+                raise self._conflict(
+                    f"partition {one}: expected offset {state.offsets.get(one)}, found {found}"
+                )
+        properties = CommitProperties(
+            custom_metadata={_RUN: commit.run},
+            app_transactions=[
+                Transaction(_IDENTIFIER.format(*one), offset)
+                for one, offset in sorted(commit.offsets.items())
+            ],
+        )
+        now = int(datetime.now(timezone.utc).timestamp() * 1000)
+        actions = [_add_action(file, state, now) for file in commit.files]
+        with self._errors():
+            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+        return TableState(
+            {**state.offsets, **commit.offsets},
+            state.schema,
+            state.partitioning,
+            self._require().version(),
+        )
+
+    def abort(self, files: Sequence[DataFile]) -> None:
+        for file in files:
+            path = below(self._folder, file.path)
+            storage_of(path).delete(path)
+
+    def end(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _open(self) -> _Table | None:
+        from deltalake import DeltaTable as Table
+        from deltalake.exceptions import TableNotFoundError
+
+        if isinstance(self._folder, Path) and not self._folder.is_dir():
+            return None
+        with self._errors():
+            try:
+                return Table(self._uri, storage_options=self._options)
+            except TableNotFoundError:
+                return None
+
+    def _require(self) -> _Table:
+        table = self._open()
+        if table is None:
+            raise TableConflictError(f"{self.location}: the table was deleted meanwhile")
+        return table
+
+    def _conflict(self, what: str) -> TableConflictError:
+        return TableConflictError(
+            f"{self.location}: another writer has changed the table meanwhile: {what}; run this again"
+        )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+        try:
+            yield
+        except TableNotFoundError:
+            raise
+        except CommitFailedError as error:
+            raise self._conflict(_one_line(error)) from error
+        except DeltaError as error:
+            raise ExportError(f"{self.location}: {_one_line(error)}") from error
+
+    def _add_columns(self, merged: pa.Schema, before: pa.Schema) -> None:
+        from deltalake import Schema
+
+        known = {one.name: one.type for one in before}
+        for one in merged:
+            if one.name in known and known[one.name] != one.type:
+                raise ExportError(
+                    f"{self.location}: column {one.name!r}: expected {known[one.name]}, as the table has, found "
+                    f"{one.type}: deltalake cannot add fields within a column; export to a new table"
+                )
+        new = Schema.from_arrow(pa.schema([one for one in merged if one.name not in known]))
+        with self._errors():
+            self._require().alter.add_columns(list(new.fields))
+
+    def _remove_files_of(self, runs: Sequence[str]) -> None:
+        """Remove the files of killed runs that did not commit. If the log is too short to tell, nothing is removed."""
+        table = self._open()
+        if table is None:
+            committed: set[str | None] = set()
+            is_whole = True
+        else:
+            history = table.history(_COMMITS_LOOKED_AT)
+            committed = {one.get(_RUN) for one in history}
+            # A run that has not committed is younger than the clean-up of a log, unless it is this long.
+            is_whole = bool(history) and (
+                history[-1].get("version") == 0 or len(history) == _COMMITS_LOOKED_AT
+            )
+        left = [run for run in runs if run not in committed]
+        if not left or not is_whole:
+            return
+        storage: Any = storage_of(self._folder)
+        for name, _ in storage.walk(self._folder):
+            if any(name.rpartition("/")[2].startswith(f"part-{run}-") for run in left):
+                path = below(self._folder, name)
+                storage.delete(path)
+
+
+def storage_options(folder: StoragePath) -> dict[str, str]:
+    """Return the settings of a store in the names of `deltalake`."""
+    if not isinstance(folder, RemotePath):
+        return {}
+    settings = folder.storage.settings
+    names = {
+        "region": "AWS_REGION",
+        "access_key": "AWS_ACCESS_KEY_ID",
+        "secret_key": "AWS_SECRET_ACCESS_KEY",
+    }
+    found = {names[name]: str(value) for name, value in settings.items() if name in names}
+    if "endpoint_override" in settings:
+        scheme, endpoint = settings.get("scheme", "https"), settings["endpoint_override"]
+        found["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        if scheme == "http":
+            found["AWS_ALLOW_HTTP"] = "true"
+    return found
+
+
+def _column_type(one: PartitionField) -> pa.DataType:
+    return {"year": pa.int32(), "day": pa.date32()}.get(one.transform, pa.string())
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _add_action(file: DataFile, state: TableState, now_ms: int) -> Any:
+    from deltalake.transaction import AddAction
+
+    values = {one.name: _partition_text(one, file) for one in state.partitioning}
+    return AddAction(
+        quote(file.path, safe="/=-_.~"),
+        file.size_in_bytes,
+        values,
+        now_ms,
+        True,
+        json.dumps(statistics(file)),
+    )
+
+
+def _partition_text(one: PartitionField, file: DataFile) -> str | None:
+    text = one.text(file.partition[one.name])
+    return text.lower() if text in ("True", "False") and file.partition[one.name] in (True, False) else text
+
+
+def statistics(file: DataFile) -> dict[str, Any]:
+    """Return Delta's statistics of a file: of the columns that are not nested, as far as Parquet has them."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    without: set[str] = set()
+    for number in range(file.footer.num_row_groups):
+        group = file.footer.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            name, found = column.path_in_schema, column.statistics
+            if "." in name or found is None:
+                continue
+            if found.has_null_count:
+                nulls[name] = nulls.get(name, 0) + found.null_count
+            if not found.has_min_max:
+                if found.num_values:
+                    without.add(name)
+                continue
+            low, high = found.min, found.max
+            least[name] = min(least.get(name, low), low)
+            most[name] = max(most.get(name, high), high)
+    bounds = {
+        name: (_bound(least[name], is_most=False), _bound(most[name], is_most=True))
+        for name in least
+        if name not in without
+    }
+    return {
+        "numRecords": file.rows,
+        "minValues": {name: low for name, (low, high) in bounds.items() if None not in (low, high)},
+        "maxValues": {name: high for name, (low, high) in bounds.items() if None not in (low, high)},
+        "nullCount": nulls,
+    }
+
+
+def _bound(value: Any, *, is_most: bool) -> Any:
+    """Return a bound as JSON; None if it cannot be one. Times are cut to milliseconds, as Delta has them."""
+    if isinstance(value, bool | int | str):
+        return value if not isinstance(value, str) or len(value) <= 32 else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return None

@@ -1,0 +1,180 @@
+"""A table of plain Parquet files in a folder, with folders as `timestamp_day=2026-11-26` for partitions.
+
+Files are staged below `_kafkafmt`, with names that readers do not take for Parquet files. A run is committed by its
+manifest, `_kafkafmt/commits/<number>.json`: the files and the offsets after it. Then its files are renamed to their
+places, one after the other. If the process is killed meanwhile, the next run renames the rest first.
+
+    {"format": 1, "run": "6f1c...", "offsets": {"orders": {"0": 1200}}, "schema": "...", "partition_by": [], "files": []}
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kafkafmt._util.files import sync_path
+from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.partitioning import PartitionField, parse_partitioning
+from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
+from kafkafmt.export.schemas import evolved
+from kafkafmt.export.tables import DataFile, TableCommit, TableState
+from kafkafmt.export.writing import below
+from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
+from kafkafmt.types import TopicPartition
+
+_COMMITS, _STAGED = "commits", "staged"
+_FORMAT = 1
+_SUFFIX = ".staged"
+
+
+class ParquetTable:
+    """A folder of Parquet files. See `kafkafmt.export.tables.TableCommitter`."""
+
+    has_partition_columns = False
+    has_time = True
+    staged_suffix = _SUFFIX
+
+    def __init__(self, folder: StoragePath) -> None:
+        self._folder = folder
+        self._private = folder / PRIVATE_FOLDER
+        self._lease: RunLease | None = None
+        self.data_folder = self._private
+
+    @property
+    def location(self) -> str:
+        return str(self._folder)
+
+    def begin(self, run: str) -> None:
+        self._lease = lease = RunLease(self._folder, run)
+        lease.take()
+        self.data_folder = self._private / _STAGED / run
+        _, content = self._last()
+        if content is not None:
+            self._publish(content)
+        storage = storage_of(self._private)
+        for name in self._numbers()[:-1]:
+            storage.delete(self._private / _COMMITS / name)
+        for dead in lease.dead:
+            storage.delete_folder(self._private / _STAGED / dead)
+            lease.forget(dead)
+
+    def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
+        number, content = self._last()
+        if content is None:
+            return TableState({}, version=0)
+        offsets = {
+            TopicPartition(topic, int(partition)): offset
+            for topic, of_topic in content["offsets"].items()
+            for partition, offset in of_topic.items()
+        }
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(content["schema"])))
+        fields = tuple(one for text in content["partition_by"] for one in parse_partitioning(text))
+        return TableState(offsets, schema, fields, number)
+
+    def prepare(
+        self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
+    ) -> TableState:
+        if state.schema is None:
+            self._ensure_no_others()
+        # Readers take the types of the first file, so no type can change.
+        merged = evolved(state.schema, schema, self.location, widens=False)
+        return TableState(state.offsets, merged, tuple(partitioning), state.version)
+
+    def commit(self, commit: TableCommit, state: TableState) -> TableState:
+        assert self._lease is not None
+        assert state.schema is not None
+        assert isinstance(state.version, int)
+        self._lease.ensure_held()
+        offsets: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted({**state.offsets, **commit.offsets}.items()):
+            offsets.setdefault(topic, {})[str(partition)] = offset
+        content = {
+            "format": _FORMAT,
+            "run": commit.run,
+            "offsets": offsets,
+            "schema": base64.b64encode(state.schema.serialize()).decode(),
+            "partition_by": [str(one) for one in state.partitioning],
+            "files": [
+                {"path": file.path, "rows": file.rows, "size_in_bytes": file.size_in_bytes}
+                for file in commit.files
+            ],
+        }
+        number = state.version + 1
+        path = self._private / _COMMITS / f"{number:020}.json"
+        try:
+            storage_of(path).write_new(path, [json.dumps(content).encode()])
+        except FileExistsError:
+            raise TableConflictError(
+                f"{self.location}: another export has committed meanwhile: nothing was changed; run this again"
+            ) from None
+        self._publish(content)
+        return TableState({**state.offsets, **commit.offsets}, state.schema, state.partitioning, number)
+
+    def abort(self, files: Sequence[DataFile]) -> None:
+        storage_of(self.data_folder).delete_folder(self.data_folder)
+
+    def end(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _publish(self, content: Mapping[str, Any]) -> None:
+        """Rename staged files of a commit to their places. Those that are no longer staged were renamed."""
+        staged = self._private / _STAGED / content["run"]
+        storage = storage_of(staged)
+        found = {name for name, _ in storage.walk(staged)}
+        for path in (file["path"] for file in content["files"]):
+            if path + _SUFFIX in found:
+                _move(below(staged, path + _SUFFIX), below(self._folder, path))
+        for parent in {below(self._folder, file["path"]).parent for file in content["files"]}:
+            if isinstance(parent, Path):
+                sync_path(parent)
+        storage.delete_folder(staged)
+
+    def _numbers(self) -> list[str]:
+        folder = self._private / _COMMITS
+        with contextlib.suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+            return sorted(one.name for one in entries if one.name.endswith(".json") and one.name[0] != ".")
+        return []
+
+    def _last(self) -> tuple[int, dict[str, Any] | None]:
+        numbers = self._numbers()
+        if not numbers:
+            return 0, None
+        path = self._private / _COMMITS / numbers[-1]
+        try:
+            content = json.loads(read_file(path))
+            if content["format"] != _FORMAT:
+                raise ExportError(f"{path}: expected format {_FORMAT}, found {content['format']!r}")
+        except (ValueError, KeyError, TypeError):
+            raise ExportError(f"{path}: expected the manifest of an export, found other content") from None
+        return int(numbers[-1].partition(".")[0]), content
+
+    def _ensure_no_others(self) -> None:
+        """Raise ExportError for a folder with files of others: a new table would be mixed with them."""
+        with (
+            contextlib.suppress(FileNotFoundError),
+            storage_of(self._folder).entries(self._folder) as entries,
+        ):
+            other = next((one.name for one in entries if one.name[0] not in "._"), None)
+            if other is not None:
+                raise ExportError(
+                    f"{self.location}: expected a table of an export, or an empty folder, found {other!r}"
+                )
+
+
+def _move(source: StoragePath, target: StoragePath) -> None:
+    if isinstance(source, RemotePath):
+        assert isinstance(target, RemotePath)
+        source.storage.copy(source, target)
+        source.storage.delete(source)
+    else:
+        assert isinstance(target, Path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)

@@ -1,0 +1,202 @@
+"""Run exports on this machine: tasks of several tables in several processes, a commit for each table."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkafmt._util.user_errors import UserError
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.export.errors import ExportError
+from kafkafmt.export.plan import ExportOptions, ExportPlan, ScanSource, plan_table, sources_of
+from kafkafmt.jobs.worker_processes import die_with_parent, interrupts_blocked, interrupts_held
+
+if TYPE_CHECKING:
+    from kafkafmt.export.tables import DataFile, Destination
+    from kafkafmt.export.tasks import ExportTask
+    from kafkafmt.scanning.tasks import OffsetRange
+    from kafkafmt.types import TopicPartition
+
+_POLL_SECONDS = 0.1
+# The tasks that wait for a process, so that none is idle while the next table is planned.
+_WAITING_PER_PROCESS = 2
+_FAILURES = (UserError, KafkaFormatError, OSError, ValueError)
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What an export has done to one table.
+
+    topic: None for a table of all topics. offsets: the exported range of each partition. gone: offsets that the source
+    no longer had. error: why nothing was exported; None if all was.
+    """
+
+    topic: str | None
+    location: str
+    rows: int = 0
+    files: int = 0
+    size_in_bytes: int = 0
+    source_bytes: int = 0
+    ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    gone: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+@dataclass(eq=False)
+class _Table:
+    plan: ExportPlan
+    files: list[DataFile] = field(default_factory=list)
+    left: int = 0
+    error: Exception | None = None
+
+
+def run_export(
+    scan: ScanSource,
+    destination: Destination,
+    options: ExportOptions,
+    progress: Callable[[int], object] = lambda read_bytes: None,
+) -> Iterator[TableReport]:
+    """Export a scan, and yield a report of each table when it is committed, or when it has failed.
+
+    A table that fails leaves the others unaffected. progress: called with stored bytes that were read since its last
+    call. If the iterator is closed, what is not committed is removed.
+    """
+    if options.processes > 1:
+        yield from _Pool(scan, destination, options, progress).run()
+        return
+    for topic, part in sources_of(scan, destination):
+        plan = _planned(topic, part, destination, options)
+        if isinstance(plan, TableReport):
+            yield plan
+            continue
+        files: list[DataFile] = []
+        try:
+            for task in plan.tasks:
+                files += task.run_task(progress)
+        except BaseException as error:
+            plan.abort(files)
+            if not isinstance(error, _FAILURES):
+                raise
+            yield _failed(plan, error)
+            continue
+        yield _committed(plan, files)
+
+
+def _planned(
+    topic: str | None, scan: ScanSource, destination: Destination, options: ExportOptions
+) -> ExportPlan | TableReport:
+    try:
+        return plan_table(topic, scan, destination, options)
+    except _FAILURES as error:
+        return TableReport(topic, topic or destination.target, error=error)
+
+
+def _failed(plan: ExportPlan, error: Exception) -> TableReport:
+    return TableReport(plan.topic, plan.table.location, error=error)
+
+
+def _committed(plan: ExportPlan, files: list[DataFile]) -> TableReport:
+    try:
+        plan.commit(files)
+    except _FAILURES as error:
+        return _failed(plan, error)
+    return TableReport(
+        plan.topic,
+        plan.table.location,
+        sum(file.rows for file in files),
+        len(files),
+        sum(file.size_in_bytes for file in files),
+        sum(task.size_in_bytes for task in plan.tasks),
+        dict(plan.ranges),
+        dict(plan.gone),
+    )
+
+
+class _Pool:
+    """Runs the tasks of several tables in processes."""
+
+    def __init__(
+        self,
+        scan: ScanSource,
+        destination: Destination,
+        options: ExportOptions,
+        progress: Callable[[int], object],
+    ) -> None:
+        self._sources = sources_of(scan, destination)
+        self._destination, self._options, self._progress = destination, options, progress
+        self._executor = ProcessPoolExecutor(
+            options.processes, multiprocessing.get_context("spawn"), die_with_parent
+        )
+        self._waiting: dict[Future[list[DataFile]], tuple[_Table, ExportTask]] = {}
+        self._queued: deque[tuple[_Table, ExportTask]] = deque()
+        self._tables: list[_Table] = []
+
+    def run(self) -> Iterator[TableReport]:
+        try:
+            with interrupts_held() as let_through:
+                more = True
+                while more or self._waiting or self._queued:
+                    let_through()
+                    more = more and (yield from self._fill())
+                    done, _ = wait(self._waiting, _POLL_SECONDS, FIRST_COMPLETED)
+                    for future in done:
+                        yield from self._finish(future)
+        finally:
+            self._executor.shutdown(cancel_futures=True)
+            for future, (table, _) in self._waiting.items():
+                if not future.cancelled() and future.exception() is None:
+                    table.files += future.result()
+            for table in self._tables:
+                table.plan.abort(table.files)
+
+    def _fill(self) -> Generator[TableReport, None, bool]:
+        """Submit tasks until enough wait. Returns whether there are more tables."""
+        enough = self._options.processes * _WAITING_PER_PROCESS
+        while len(self._waiting) < enough:
+            while not self._queued:
+                topic, scan = next(self._sources, (None, None))
+                if scan is None:
+                    return False
+                plan = _planned(topic, scan, self._destination, self._options)
+                if isinstance(plan, TableReport):
+                    yield plan
+                elif not plan.tasks:
+                    yield _committed(plan, [])
+                else:
+                    table = _Table(plan, left=len(plan.tasks))
+                    self._tables.append(table)
+                    self._queued.extend((table, task) for task in plan.tasks)
+            table, task = self._queued.popleft()
+            with interrupts_blocked():  # only this process handles an interrupt
+                self._waiting[self._executor.submit(task.run_task)] = table, task
+        return True
+
+    def _finish(self, future: Future[list[DataFile]]) -> Iterator[TableReport]:
+        """Take the result of a task. After the last one of a table, commit its files, or remove them if one failed."""
+        table, task = self._waiting.pop(future)
+        table.left -= 1
+        try:
+            table.files += future.result()
+            self._progress(task.size_in_bytes)
+        except BrokenProcessPool:
+            raise ExportError(
+                "a process was killed, perhaps for want of memory: try fewer processes"
+            ) from None
+        except _FAILURES as error:
+            table.error = table.error or error
+            before = len(self._queued)
+            self._queued = deque(one for one in self._queued if one[0] is not table)
+            table.left -= before - len(self._queued)
+        if table.left:
+            return
+        self._tables.remove(table)
+        if table.error is None:
+            yield _committed(table.plan, table.files)
+        else:
+            table.plan.abort(table.files)
+            yield _failed(table.plan, table.error)

@@ -1,0 +1,317 @@
+"""Write rows to the Parquet files of a table: split by partition, in row groups, and in files of a target size.
+
+Rows are kept until they fill a row group of their file. If all kept rows exceed the limit, the file with the most gets
+a smaller row group. So memory is bounded, whatever the number of partitions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kafkafmt._util.files import sync_path
+from kafkafmt.export.schemas import KAFKA_PREFIX, VALUE
+from kafkafmt.export.tables import DataFile
+from kafkafmt.scanning.tasks import OffsetRange
+from kafkafmt.storage import storage_of
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kafkafmt.export.partitioning import PartitionField, PartitionValue
+    from kafkafmt.export.tasks import FileLayout, WriteOptions
+    from kafkafmt.storage import StoragePath
+
+# Open files cost memory and a descriptor each. A task that has rows for more partitions closes the largest one first.
+_MOST_OPEN = 64
+_MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000}
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass
+class _OpenFile:
+    """A file that is written, and the rows for its next row group."""
+
+    path: str
+    local: Path
+    partition: Mapping[str, PartitionValue]
+    writer: pq.ParquetWriter
+    sink: pa.NativeFile
+    footers: list[pq.FileMetaData]
+    kept: list[pa.RecordBatch] = field(default_factory=list)
+    kept_bytes: int = 0
+    offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+
+
+class TableWriter:
+    """Writes batches that have the schema of the layout. `close` returns the files; `abort` removes them.
+
+    prefix: of the names of the files, unique for the task.
+    """
+
+    def __init__(self, prefix: str, layout: FileLayout, options: WriteOptions) -> None:
+        self._prefix, self._layout, self._options = prefix, layout, options
+        self._open: dict[tuple[PartitionValue, ...], _OpenFile] = {}
+        self._done: list[DataFile] = []
+        self._count = self._kept_bytes = 0
+        self._schema = pa.schema(
+            [one for one in layout.schema if one.name not in layout.leaves_out], layout.schema.metadata
+        )
+        names = [KAFKA_PREFIX * layout.flattened + name for name in ("topic", "partition", "offset")]
+        self._places = [layout.schema.get_field_index(name) for name in names]
+        self._staging: Path | None = None
+        if not isinstance(layout.folder, Path):
+            self._staging = Path(tempfile.mkdtemp(prefix="kafkafmt-export-"))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch. Raises OSError with the path of the file."""
+        if not batch.num_rows:
+            return
+        for key, rows in _by_partition(batch, self._layout.partitioning):
+            file = self._open.get(key)
+            if file is None:
+                if len(self._open) >= _MOST_OPEN:
+                    self._close_file(max(self._open, key=lambda one: self._open[one].sink.tell()))
+                file = self._open[key] = self._new_file(key)
+            _extend(file.offsets, _offsets_of(rows, self._places))
+            file.kept.append(rows)
+            size = rows.nbytes
+            file.kept_bytes += size
+            self._kept_bytes += size
+            if file.kept_bytes >= self._options.row_group_bytes:
+                self._write_group(key, file)
+        while self._kept_bytes > self._options.buffered_bytes:
+            key, file = max(self._open.items(), key=lambda one: one[1].kept_bytes)
+            self._write_group(key, file)
+
+    def close(self) -> list[DataFile]:
+        """Complete all files and return them."""
+        for key in list(self._open):
+            self._close_file(key)
+        self._remove_staging()
+        return self._done
+
+    def abort(self) -> None:
+        """Remove all files of this writer. Errors are ignored: the next export removes what is left."""
+        for file in self._open.values():
+            with contextlib.suppress(OSError, pa.ArrowException):
+                file.writer.close()
+            with contextlib.suppress(OSError, pa.ArrowException):
+                file.sink.close()
+            with contextlib.suppress(OSError):
+                file.local.unlink(missing_ok=True)
+        for done in self._done:
+            with contextlib.suppress(OSError):
+                path = below(self._layout.folder, done.path + self._layout.suffix)
+                storage_of(path).delete(path)
+        self._open.clear()
+        self._remove_staging()
+
+    def _remove_staging(self) -> None:
+        if self._staging is not None:
+            shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _new_file(self, key: tuple[PartitionValue, ...]) -> _OpenFile:
+        partition = {one.name: value for one, value in zip(self._layout.partitioning, key, strict=True)}
+        folders = [
+            f"{one.name}={_folder_text(one, value)}"
+            for one, value in zip(self._layout.partitioning, key, strict=True)
+        ]
+        path = "/".join([*folders, f"{self._prefix}-{self._count:04}.parquet"])
+        self._count += 1
+        if self._staging is not None:
+            local = self._staging / f"{self._count}.parquet"
+        else:
+            assert isinstance(self._layout.folder, Path)
+            local = self._layout.folder / (path + self._layout.suffix)
+        footers: list[pq.FileMetaData] = []
+        with _naming(local):
+            local.parent.mkdir(parents=True, exist_ok=True)
+            sink = pa.OSFile(str(local), "wb")
+            writer = pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._settings())
+        return _OpenFile(path, local, partition, writer, sink, footers)
+
+    def _settings(self) -> dict[str, object]:
+        """Return the settings of Parquet: payloads are rarely equal, and the bounds of long bytes select nothing."""
+        payloads = {
+            one.name
+            for one in self._schema
+            if one.name.removeprefix(KAFKA_PREFIX) in (VALUE, "key") and pa.types.is_binary(one.type)
+        }
+        has_bounds = [one.name for one in self._schema if one.name not in payloads]
+        names = {name.path: name.name for name in _leaves(self._schema)}
+        return {
+            "compression": self._options.compression,
+            "use_dictionary": [path for path, top in names.items() if top not in payloads],
+            "write_statistics": [path for path, top in names.items() if top in has_bounds],
+        }
+
+    def _write_group(self, key: tuple[PartitionValue, ...], file: _OpenFile) -> None:
+        if file.kept:
+            table = pa.Table.from_batches(file.kept)
+            if self._layout.leaves_out:
+                table = table.select(self._schema.names)
+            with _naming(file.local):
+                file.writer.write_table(table, row_group_size=table.num_rows)
+            self._kept_bytes -= file.kept_bytes
+            file.kept, file.kept_bytes = [], 0
+        if file.sink.tell() >= self._options.target_file_bytes:
+            self._close_file(key)
+
+    def _close_file(self, key: tuple[PartitionValue, ...]) -> None:
+        file = self._open[key]
+        if file.kept:
+            self._write_group(key, file)
+            if key not in self._open:  # it had reached its size
+                return
+        with _naming(file.local):
+            file.writer.close()
+            file.sink.close()
+            size = file.local.stat().st_size
+            if self._staging is None:
+                sync_path(file.local)
+                sync_path(file.local.parent)
+            else:
+                path = below(self._layout.folder, file.path + self._layout.suffix)
+                storage_of(path).put(file.local, path)
+        del self._open[key]
+        footer = file.footers[0]
+        self._done.append(DataFile(file.path, footer.num_rows, size, file.partition, file.offsets, footer))
+
+
+def below(folder: StoragePath, path: str) -> StoragePath:
+    """Return the path of a file below a folder; `path` is relative, with `/`."""
+    for name in path.split("/"):
+        folder = folder / name
+    return folder
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A column of Parquet: its path, and the column of the table that it belongs to."""
+
+    path: str
+    name: str
+
+
+def _leaves(schema: pa.Schema) -> Iterator[_Leaf]:
+    empty = pa.BufferOutputStream()
+    with pq.ParquetWriter(empty, schema):
+        pass
+    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    tops = set(schema.names)
+    for number in range(len(columns)):
+        path = columns.column(number).path
+        yield _Leaf(path, path if path in tops else _top(path, tops))
+
+
+def _top(path: str, tops: set[str]) -> str:
+    names = path.split(".")
+    return next(name for end in range(len(names), 0, -1) if (name := ".".join(names[:end])) in tops)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Give an OSError of pyarrow its number and the path of the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        number = error.errno
+        if number is None:
+            number = next(
+                (one for one in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) if os.strerror(one) in str(error)),
+                errno.EIO,
+            )
+        raise OSError(
+            number, os.strerror(number) if number != errno.EIO else str(error), str(path)
+        ) from error
+
+
+def _folder_text(one: PartitionField, value: PartitionValue) -> str:
+    text = one.text(value)
+    return _NULL_FOLDER if text is None else quote(text, safe=" ")
+
+
+def _by_partition(
+    batch: pa.RecordBatch, fields: tuple[PartitionField, ...]
+) -> Iterator[tuple[tuple[PartitionValue, ...], pa.RecordBatch]]:
+    """Yield the rows of each partition, with its values. Rows keep their order."""
+    if not fields:
+        yield (), batch
+        return
+    encoded = [_encoded(batch.column(batch.schema.get_field_index(one.column)), one) for one in fields]
+    values = [one.dictionary.to_pylist() for one in encoded]
+    if all(len(one) == 1 for one in values):
+        yield tuple(one[0] for one in values), batch
+        return
+    codes = np.zeros(batch.num_rows, np.int64)
+    for one, known in zip(encoded, values, strict=True):
+        codes = codes * len(known) + np.asarray(one.indices)
+    for code in np.unique(codes).tolist():
+        key = []
+        rest = code
+        for known in reversed(values):
+            rest, number = divmod(rest, len(known))
+            key.append(known[number])
+        (rows,) = np.nonzero(codes == code)
+        first, last = int(rows[0]), int(rows[-1])
+        is_range = last - first + 1 == len(rows)
+        chosen = batch.slice(first, len(rows)) if is_range else batch.take(pa.array(rows))
+        yield tuple(reversed(key)), chosen
+
+
+def _encoded(array: pa.Array, one: PartitionField) -> pa.DictionaryArray:
+    if one.transform == "identity":
+        return array.dictionary_encode(null_encoding="encode")
+    if pa.types.is_date32(array.type):
+        array = array.cast(pa.timestamp("us"))
+    if one.transform in _MICROSECONDS:
+        ticks = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64())
+        ordinals: NDArray[np.int64] = ticks.fill_null(0).to_numpy() // _MICROSECONDS[one.transform]
+    else:
+        years = pc.year(array).fill_null(1970).to_numpy() - 1970
+        is_month = one.transform == "month"
+        ordinals = years * 12 + pc.month(array).fill_null(1).to_numpy() - 1 if is_month else years
+    mask = None if not array.null_count else array.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(ordinals, pa.int64(), mask=mask).dictionary_encode(null_encoding="encode")
+
+
+def _offsets_of(rows: pa.RecordBatch, places: list[int]) -> dict[TopicPartition, OffsetRange]:
+    """Return the offsets of rows, from the first to after the last, by partition. Rows are ordered by both."""
+    topics, partitions, offsets = (rows.column(place) for place in places)
+    last = rows.num_rows - 1
+    ends = [(topics[at].as_py(), partitions[at].as_py(), offsets[at].as_py()) for at in (0, last)]
+    (topic, partition, first), (last_topic, last_partition, after) = ends
+    if (topic, partition) == (last_topic, last_partition):
+        return {TopicPartition(topic, partition): OffsetRange(first, after + 1)}
+    table = pa.table({"t": topics, "p": partitions, "o": offsets})
+    grouped = table.group_by(["t", "p"]).aggregate([("o", "min"), ("o", "max")]).to_pylist()
+    return {
+        TopicPartition(row["t"], row["p"]): OffsetRange(row["o_min"], row["o_max"] + 1) for row in grouped
+    }
+
+
+def _extend(known: dict[TopicPartition, OffsetRange], more: Mapping[TopicPartition, OffsetRange]) -> None:
+    for one, (start, end) in more.items():
+        before = known.get(one)
+        known[one] = (
+            OffsetRange(start, end)
+            if before is None
+            else OffsetRange(min(start, before.start), max(end, before.end))
+        )
