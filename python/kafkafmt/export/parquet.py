@@ -4,7 +4,8 @@ Files are staged below `_kafkafmt`, with names that readers do not take for Parq
 manifest, `_kafkafmt/commits/<number>.json`: the files and the offsets after it. Then its files are renamed to their
 places, one after the other. If the process is killed meanwhile, the next run renames the rest first.
 
-    {"format": 1, "run": "6f1c...", "offsets": {"orders": {"0": 1200}}, "schema": "...", "partition_by": [], "files": []}
+    {"format": 1, "run": "6f1c...", "offsets": {"orders": {"0": 1200}},
+     "schema": "...", "partition_by": [], "files": [{"path": "part-6f1c-00000-0000.parquet", ...}]}
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from kafkafmt._util.sizes import MIB
 from kafkafmt.export.errors import ExportError, OffsetsGoneError, TableConflictError
 from kafkafmt.export.formats import open_table
+from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.partitioning import PartitionField, ensure_partitioned
 from kafkafmt.export.schemas import evolved, flattened, is_flattened, table_schema
 from kafkafmt.export.tables import TableCommit
-from kafkafmt.export.tasks import ExportTask, FileLayout, WriteOptions, joined
+from kafkafmt.export.tasks import ExportTask, joined
 from kafkafmt.scanning.tasks import OffsetRange
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from kafkafmt.types import TopicPartition
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kafkafmt.export.layout import FileLayout, WriteOptions
     from kafkafmt.export.partitioning import PartitionField, PartitionValue
-    from kafkafmt.export.tasks import FileLayout, WriteOptions
     from kafkafmt.storage import StoragePath
 
 # Open files cost memory and a descriptor each. A task that has rows for more partitions closes the largest one first.
