@@ -61,8 +61,11 @@ class ParquetTable:
         storage = storage_of(self._private)
         for name in self._numbers()[:-1]:
             storage.delete(self._private / _COMMITS / name)
+        staged = self._private / _STAGED
+        with contextlib.suppress(FileNotFoundError), storage.entries(staged) as entries:
+            for name in [entry.name for entry in entries]:  # all are of killed runs: this one has not begun
+                storage.delete_folder(staged / name)
         for dead in lease.dead:
-            storage.delete_folder(self._private / _STAGED / dead)
             lease.forget(dead)
 
     def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
