@@ -30,6 +30,12 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
         from kafkafmt.export.delta import DeltaTable
 
         return DeltaTable(_folder(destination, topic), destination.options)
+    if destination.format == "iceberg":
+        from kafkafmt.export.iceberg import IcebergTable
+
+        named = tuple(destination.target.split("."))
+        identifier = named if topic is None else (*named, topic)
+        return IcebergTable(identifier, destination.catalog, destination.options)
     raise ExportError(f"format: expected {', '.join(FORMATS)}, found {destination.format!r}")
 
 

@@ -1,0 +1,381 @@
+"""An Iceberg table in a catalog of `pyiceberg`: our Parquet files are appended by one snapshot.
+
+The summary of the snapshot has the run, and the next offsets of all partitions as JSON: `kafkafmt.offsets`. The same
+commit writes the offsets to a property of the table, which stays when snapshots expire. The newest snapshot of ours
+among the ancestors of the current one is the state. So a table that was rolled back continues where it was then.
+
+A commit asserts that the current snapshot is the one whose offsets were compared. If another writer was faster, the
+offsets are compared again. So no offset is exported twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
+from kafkafmt.export.partitioning import PartitionField
+from kafkafmt.export.runs import RunLease
+from kafkafmt.export.schemas import evolved
+from kafkafmt.export.tables import DataFile, TableCommit, TableState
+from kafkafmt.export.writing import below
+from kafkafmt.storage import StoragePath, Storages, storage_of
+from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.table import Table
+
+OFFSETS = "kafkafmt.offsets"
+RUN = "kafkafmt.run"
+_ATTEMPTS = 8
+# The settings of S3 in the names of pyiceberg, and of our URIs.
+_S3_SETTINGS = {
+    "s3.region": "region",
+    "s3.access-key-id": "access_key",
+    "s3.secret-access-key": "secret_key",
+    "s3.endpoint": "endpoint_override",
+}
+
+
+class IcebergTable:
+    """A table in a catalog. See `kafkafmt.export.tables.TableCommitter`."""
+
+    has_partition_columns = True
+    has_time = True
+    staged_suffix = ""
+
+    def __init__(self, identifier: tuple[str, ...], catalog: str | None, options: Mapping[str, str]) -> None:
+        """identifier: namespaces and name. catalog: its name in the configuration of `pyiceberg`, None for the default.
+
+        options: properties of the catalog, which replace those of the configuration. Raises ExportError.
+        """
+        try:
+            from pyiceberg.catalog import load_catalog
+        except ImportError:
+            raise ExportError("an Iceberg table needs pyiceberg: pip install 'kafkafmt[lake]'") from None
+        self._identifier = identifier
+        self._run = ""
+        self._lease: RunLease | None = None
+        self._folder: StoragePath | None = None
+        with self._errors():
+            try:
+                self._catalog: Catalog = load_catalog(catalog, **options)
+            except ValueError as error:
+                raise ExportError(f"catalog {catalog or 'default'}: {_one_line(error)}") from None
+
+    @property
+    def location(self) -> str:
+        return ".".join(self._identifier)
+
+    @property
+    def data_folder(self) -> StoragePath:
+        assert self._folder is not None
+        return self._folder / "data"
+
+    def begin(self, run: str) -> None:
+        self._run = run
+        table = self.open()
+        if table is not None:
+            self._take(table)
+
+    def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
+        table = self.open()
+        return TableState({}) if table is None else self._state_of(table)
+
+    def prepare(
+        self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
+    ) -> TableState:
+        merged = evolved(state.schema, schema, self.location, widens=True)
+        if state.schema is None:
+            table = self._create(merged, partitioning)
+            self._take(table)
+        else:
+            table = self.require()
+            if merged != state.schema:
+                with self._errors(), table.update_schema() as update:
+                    update.union_by_name(iceberg_fields(merged))
+        return self._state_of(table)
+
+    def commit(self, commit: TableCommit, state: TableState) -> TableState:
+        return self.replace(commit, state, ())
+
+    def replace(self, commit: TableCommit, state: TableState, removed: Sequence[IcebergFile]) -> TableState:
+        """Add the files of a commit and its offsets, and remove files, in one snapshot. Raises TableConflictError.
+
+        removed: data files of the table. If another writer has removed one of them, this is a conflict.
+        """
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        assert self._lease is not None
+        self._lease.ensure_held()
+        table = self.require()
+        for attempt in range(_ATTEMPTS):
+            current = self._state_of(table)
+            for one in commit.offsets:
+                if current.offsets.get(one) != state.offsets.get(one):
+                    raise self._conflict(
+                        f"partition {one}: expected offset {state.offsets.get(one)}, "
+                        f"found {current.offsets.get(one)}"
+                    )
+            try:
+                with self._errors():
+                    self._commit_once(table, commit, current, removed)
+                break
+            except (CommitFailedException, ValidationException) as error:
+                if attempt == _ATTEMPTS - 1 or (removed and not self._has_files(removed)):
+                    raise self._conflict(_one_line(error)) from error
+                table = self.require()
+        return self._state_of(self.require())
+
+    def abort(self, files: Sequence[DataFile]) -> None:
+        for file in files:
+            path = below(self.data_folder, file.path)
+            storage_of(path).delete(path)
+
+    def end(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def open(self) -> Table | None:
+        """Return the table with its current snapshot; None if there is none. Raises ExportError."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        with self._errors():
+            try:
+                table = self._catalog.load_table(self._identifier)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+        self._folder = _located(table)
+        return table
+
+    def require(self) -> Table:
+        """Return the table with its current snapshot. Raises TableConflictError if there is none."""
+        table = self.open()
+        if table is None:
+            raise TableConflictError(f"{self.location}: the table was deleted meanwhile")
+        return table
+
+    def _take(self, table: Table) -> None:
+        folder = self._folder = _located(table)
+        self._lease = lease = RunLease(folder, self._run)
+        lease.take()
+        if lease.dead:
+            remove_files_of(lease.dead, self.require(), folder)
+        for dead in lease.dead:
+            lease.forget(dead)
+
+    def _create(self, schema: pa.Schema, partitioning: Sequence[PartitionField]) -> Table:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.transforms import parse_transform
+
+        with self._errors():
+            try:
+                if len(self._identifier) > 1:
+                    self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
+                with self._catalog.create_table_transaction(self._identifier, schema) as transaction:
+                    if partitioning:
+                        with transaction.update_spec() as spec:
+                            for one in partitioning:
+                                spec.add_field(one.column, parse_transform(one.transform), one.name)
+                return self._catalog.load_table(self._identifier)
+            except TableAlreadyExistsError as error:
+                raise self._conflict("another one has created it") from error
+
+    def _state_of(self, table: Table) -> TableState:
+        return TableState(
+            _offsets_of(table),
+            arrow_schema(table.schema()),
+            self._partitioning_of(table),
+            table.metadata.current_snapshot_id,
+        )
+
+    def _partitioning_of(self, table: Table) -> tuple[PartitionField, ...]:
+        known = ("identity", "year", "month", "day", "hour")
+        fields = []
+        for one in table.spec().fields:
+            transform = str(one.transform)
+            if transform not in known:
+                raise ExportError(
+                    f"{self.location}: partition field {one.name!r}: expected {', '.join(known)}, found {transform}"
+                )
+            # The type of `transform` has no name at run time.
+            named: Any = transform
+            fields.append(PartitionField(str(table.schema().find_column_name(one.source_id)), named))
+        return tuple(fields)
+
+    def _commit_once(
+        self, table: Table, commit: TableCommit, state: TableState, removed: Sequence[IcebergFile]
+    ) -> None:
+        # Retries of pyiceberg would not compare offsets. This changes only the properties in memory.
+        table.metadata.properties["commit.retry.num-retries"] = "0"
+        offsets = encoded_offsets({**state.offsets, **commit.offsets})
+        summary = {OFFSETS: offsets, RUN: commit.run}
+        # The name of its files tells the next run which ones a killed run has left.
+        name = uuid.UUID(commit.run)
+        with table.transaction() as transaction:
+            transaction.set_properties({OFFSETS: offsets})
+            update = transaction.update_snapshot(summary)
+            producer = update.overwrite(name) if removed else update.fast_append()
+            producer.commit_uuid = name
+            with producer:
+                for file in data_files(table, self.data_folder, commit.files):
+                    producer.append_data_file(file)
+                for file in removed:
+                    producer.delete_data_file(file)
+
+    def _has_files(self, wanted: Sequence[IcebergFile]) -> bool:
+        present = {task.file.file_path for task in self.require().scan().plan_files()}
+        return all(file.file_path in present for file in wanted)
+
+    def _conflict(self, what: str) -> TableConflictError:
+        return TableConflictError(
+            f"{self.location}: another writer has changed the table meanwhile: {what}; run this again"
+        )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise errors of pyiceberg and of its catalogs as ExportError, but for those that their callers handle."""
+        from pyiceberg import exceptions
+
+        handled = (
+            exceptions.CommitFailedException,
+            exceptions.ValidationException,
+            exceptions.NoSuchTableError,
+            exceptions.NoSuchNamespaceError,
+            exceptions.TableAlreadyExistsError,
+        )
+        try:
+            yield
+        except (*handled, OSError, ValueError, ExportError):
+            raise
+        except Exception as error:
+            # pyiceberg has no base class of its errors, and passes on those of sqlalchemy and of requests.
+            raise ExportError(f"{self.location}: {type(error).__name__}: {_one_line(error)}") from error
+
+
+def encoded_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    """Return offsets as JSON.
+
+    >>> encoded_offsets({TopicPartition("orders", 0): 1200})
+    '{"orders":{"0":1200}}'
+    """
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def _decoded_offsets(text: str, table: Table) -> dict[TopicPartition, int]:
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, of_topic in json.loads(text).items()
+            for partition, offset in of_topic.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        name = ".".join(table.name())
+        raise ExportError(f"{name}: {OFFSETS}: expected offsets as JSON, found {text[:100]!r}") from None
+
+
+def _offsets_of(table: Table) -> dict[TopicPartition, int]:
+    """Return the offsets of the newest snapshot that has them; of the property, if older snapshots have expired."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        found = snapshot.summary.get(OFFSETS) if snapshot.summary is not None else None
+        if found is not None:
+            return _decoded_offsets(found, table)
+        if snapshot.parent_snapshot_id is None:
+            return {}
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
+        if snapshot is None and OFFSETS in table.properties:
+            return _decoded_offsets(table.properties[OFFSETS], table)
+    return {}
+
+
+def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> Iterator[IcebergFile]:
+    """Yield the files as a manifest has them, with the statistics of their footers. folder: of their paths."""
+    from pyiceberg.io.pyarrow import (
+        MetricModeTypes,
+        MetricsMode,
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    schema, spec = table.schema(), table.spec()
+    plan = compute_statistics_plan(schema, table.properties)
+    ids = parquet_path_to_id_mapping(schema)
+    if files and (group := _first_group(files)) is not None:
+        for column in map(group.column, range(group.num_columns)):
+            if not column.is_stats_set:
+                number = ids[column.path_in_schema]
+                plan[number] = replace(plan[number], mode=MetricsMode(MetricModeTypes.NONE))
+    base = table.location().rstrip("/") + "/data"
+    for file in files:
+        found = data_file_statistics_from_parquet_metadata(file.footer, plan, ids)
+        yield IcebergFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{base}/{file.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*(file.partition[one.name] for one in spec.fields)),
+            file_size_in_bytes=file.size_in_bytes,
+            sort_order_id=None,
+            spec_id=spec.spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **found.to_serialized_dict(),
+        )
+
+
+def _first_group(files: Sequence[DataFile]) -> pq.RowGroupMetaData | None:
+    """Return a row group of the files: all of them have statistics of the same columns."""
+    return next((file.footer.row_group(0) for file in files if file.footer.num_row_groups), None)
+
+
+def remove_files_of(runs: Sequence[str], table: Table, folder: StoragePath) -> None:
+    """Remove data files and manifests of killed runs that no snapshot of the table has."""
+    used = set(table.inspect.all_files()["file_path"].to_pylist())
+    used |= set(table.inspect.all_manifests()["path"].to_pylist())
+    used |= {one.manifest_list for one in table.snapshots()}
+    names = {one.rpartition("/")[2] for one in used}
+    marks = [mark for run in runs for mark in (f"part-{run}-", str(uuid.UUID(run)))]
+    for part in (folder / "data", folder / "metadata"):
+        storage: Any = storage_of(part)
+        with contextlib.suppress(FileNotFoundError):
+            for path, _ in list(storage.walk(part)):
+                name = path.rpartition("/")[2]
+                if name not in names and any(mark in name for mark in marks):
+                    storage.delete(below(part, path))
+
+
+def _located(table: Table) -> StoragePath:
+    """Return the folder of a table, with the settings of its catalog."""
+    location = table.location().rstrip("/")
+    properties = cast("Mapping[str, str]", table.io.properties)
+    if location.startswith(("s3://", "s3a://")):
+        settings = {ours: properties[theirs] for theirs, ours in _S3_SETTINGS.items() if theirs in properties}
+        scheme, separator, endpoint = settings.get("endpoint_override", "").partition("://")
+        if separator:
+            settings |= {"endpoint_override": endpoint, "scheme": scheme}
+        return Storages(settings).locate(location)
+    if location.startswith("file:"):
+        return Path("/" + location.removeprefix("file:").lstrip("/"))
+    return Storages().locate(location)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
