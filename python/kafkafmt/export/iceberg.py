@@ -1,8 +1,9 @@
 """An Iceberg table in a catalog of `pyiceberg`: our Parquet files are appended by one snapshot.
 
-The summary of the snapshot has the run, and the next offsets of all partitions as JSON: `kafkafmt.offsets`. The same
-commit writes the offsets to a property of the table, which stays when snapshots expire. The newest snapshot of ours
-among the ancestors of the current one is the state. So a table that was rolled back continues where it was then.
+The summary of the snapshot has the run, and the next offsets of all partitions as JSON: `kafkafmt.offsets`. The newest
+snapshot of ours among the ancestors of the current one is the state. So a table that was rolled back continues where it
+was then. The same commit writes the offsets and the sequence number of the snapshot to properties of the table. These
+are the state if that snapshot is older than all ancestors that have not expired.
 
 A commit asserts that the current snapshot is the one whose offsets were compared. If another writer was faster, the
 offsets are compared again. So no offset is exported twice.
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 OFFSETS = "kafkafmt.offsets"
 RUN = "kafkafmt.run"
+_SEQUENCE_NUMBER = "kafkafmt.sequence-number"
 _ATTEMPTS = 8
 # The settings of S3 in the names of pyiceberg, and of our URIs.
 _S3_SETTINGS = {
@@ -193,6 +195,10 @@ class IcebergTable:
                 raise self._conflict("another one has created it") from error
 
     def _state_of(self, table: Table) -> TableState:
+        if table.format_version < 2:
+            raise ExportError(
+                f"{self.location}: expected a table of format version 2 or later, found {table.format_version}"
+            )
         return TableState(
             _offsets_of(table),
             arrow_schema(table.schema()),
@@ -224,7 +230,8 @@ class IcebergTable:
         # The name of its files tells the next run which ones a killed run has left.
         name = uuid.UUID(commit.run)
         with table.transaction() as transaction:
-            transaction.set_properties({OFFSETS: offsets})
+            number = str(table.metadata.next_sequence_number())
+            transaction.set_properties({OFFSETS: offsets, _SEQUENCE_NUMBER: number})
             update = transaction.update_snapshot(summary)
             producer = update.overwrite(name) if removed else update.fast_append()
             producer.commit_uuid = name
@@ -289,17 +296,20 @@ def _decoded_offsets(text: str, table: Table) -> dict[TopicPartition, int]:
 
 
 def _offsets_of(table: Table) -> dict[TopicPartition, int]:
-    """Return the offsets of the newest snapshot that has them; of the property, if older snapshots have expired."""
+    """Return the offsets of the newest snapshot that has them; those of the properties, if it has expired."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         found = snapshot.summary.get(OFFSETS) if snapshot.summary is not None else None
         if found is not None:
             return _decoded_offsets(found, table)
-        if snapshot.parent_snapshot_id is None:
+        # Expiry removes snapshots, and may remove the ids of parents.
+        older = snapshot.parent_snapshot_id and table.snapshot_by_id(snapshot.parent_snapshot_id)
+        if not older:
+            last = int(table.properties.get(_SEQUENCE_NUMBER, "0"))
+            if 0 < last < (snapshot.sequence_number or 0):
+                return _decoded_offsets(table.properties[OFFSETS], table)
             return {}
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
-        if snapshot is None and OFFSETS in table.properties:
-            return _decoded_offsets(table.properties[OFFSETS], table)
+        snapshot = older
     return {}
 
 

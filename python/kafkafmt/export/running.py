@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 # The tasks that wait for a process, so that none is idle while the next table is planned.
 _WAITING_PER_PROCESS = 2
-_FAILURES = (UserError, KafkaFormatError, OSError, ValueError)
+FAILURES = (UserError, KafkaFormatError, OSError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def run_export(
         yield from _Pool(scan, destination, options, progress).run()
         return
     for topic, part in sources_of(scan, destination):
-        plan = _planned(topic, part, destination, options)
+        plan = planned(topic, part, destination, options)
         if isinstance(plan, TableReport):
             yield plan
             continue
@@ -80,31 +80,34 @@ def run_export(
                 files += task.run_task(progress)
         except BaseException as error:
             plan.abort(files)
-            if not isinstance(error, _FAILURES):
+            if not isinstance(error, FAILURES):
                 raise
-            yield _failed(plan, error)
+            yield failed(plan, error)
             continue
-        yield _committed(plan, files)
+        yield committed(plan, files)
 
 
-def _planned(
+def planned(
     topic: str | None, scan: ScanSource, destination: Destination, options: ExportOptions
 ) -> ExportPlan | TableReport:
+    """Plan the export of a table, or return the report of its failure."""
     try:
         return plan_table(topic, scan, destination, options)
-    except _FAILURES as error:
+    except FAILURES as error:
         return TableReport(topic, topic or destination.target, error=error)
 
 
-def _failed(plan: ExportPlan, error: Exception) -> TableReport:
+def failed(plan: ExportPlan, error: Exception) -> TableReport:
+    """Return the report of an export that has failed."""
     return TableReport(plan.topic, plan.table.location, error=error)
 
 
-def _committed(plan: ExportPlan, files: list[DataFile]) -> TableReport:
+def committed(plan: ExportPlan, files: list[DataFile]) -> TableReport:
+    """Commit the files of all tasks of a plan, and return the report."""
     try:
         plan.commit(files)
-    except _FAILURES as error:
-        return _failed(plan, error)
+    except FAILURES as error:
+        return failed(plan, error)
     return TableReport(
         plan.topic,
         plan.table.location,
@@ -162,11 +165,11 @@ class _Pool:
                 topic, scan = next(self._sources, (None, None))
                 if scan is None:
                     return False
-                plan = _planned(topic, scan, self._destination, self._options)
+                plan = planned(topic, scan, self._destination, self._options)
                 if isinstance(plan, TableReport):
                     yield plan
                 elif not plan.tasks:
-                    yield _committed(plan, [])
+                    yield committed(plan, [])
                 else:
                     table = _Table(plan, left=len(plan.tasks))
                     self._tables.append(table)
@@ -187,7 +190,7 @@ class _Pool:
             raise ExportError(
                 "a process was killed, perhaps for want of memory: try fewer processes"
             ) from None
-        except _FAILURES as error:
+        except FAILURES as error:
             table.error = table.error or error
             before = len(self._queued)
             self._queued = deque(one for one in self._queued if one[0] is not table)
@@ -196,7 +199,7 @@ class _Pool:
             return
         self._tables.remove(table)
         if table.error is None:
-            yield _committed(table.plan, table.files)
+            yield committed(table.plan, table.files)
         else:
             table.plan.abort(table.files)
-            yield _failed(table.plan, table.error)
+            yield failed(table.plan, table.error)

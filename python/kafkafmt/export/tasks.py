@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class ExportTask:
     """Parts of a scan that become files of one table. It can be pickled, and runs in any process.
 
-    run: the name of the run. number: of the task in the run. Both are part of the names of its files.
+    run: the name of the run. number: of the task in the run. attempt: names an attempt, if the engine may repeat the task
+    while another attempt still runs. All are part of the names of its files.
     """
 
     run: str
@@ -27,6 +28,7 @@ class ExportTask:
     parts: Sequence[ScanTask]
     layout: FileLayout
     options: WriteOptions
+    attempt: str = ""
 
     @property
     def size_in_bytes(self) -> int:
@@ -52,7 +54,8 @@ class ExportTask:
         from kafkafmt.export.writing import TableWriter
 
         layout = self.layout
-        writer = TableWriter(f"part-{self.run}-{self.number:05}", layout, self.options)
+        name = f"part-{self.run}-{self.number:05}{self.attempt and f'-{self.attempt}'}"
+        writer = TableWriter(name, layout, self.options)
         try:
             for part in self.parts:
                 for batch in part.read():

@@ -1,0 +1,266 @@
+"""Iceberg tables in an SQLite catalog: read back by pyiceberg and DuckDB, changed by other writers, and killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+
+from export.scans import FolderScan, write_log
+from kafkafmt.export.errors import ExportError, SchemaConflictError, TableConflictError
+from kafkafmt.export.partitioning import parse_partitioning
+from kafkafmt.export.plan import ExportOptions, plan_table
+from kafkafmt.export.running import TableReport, run_export
+from kafkafmt.export.tables import Destination
+
+_STEPS_IN = ("/kafkafmt/export/", "/pyiceberg/catalog/", "/pyiceberg/table/")
+
+
+def options_of(lake: Path) -> dict[str, str]:
+    lake.mkdir(exist_ok=True)
+    return {"type": "sql", "uri": f"sqlite:///{lake}/catalog.db", "warehouse": f"file://{lake}/tables"}
+
+
+def destination_of(lake: Path, **more: Any) -> Destination:
+    return Destination("raw", "iceberg", options_of(lake), **more)
+
+
+def export(source: Path, lake: Path, partition_by: str = "", **more: Any) -> list[TableReport]:
+    fields = parse_partitioning(partition_by) if partition_by else ()
+    scan = FolderScan(source, more.pop("type", None))
+    reports = list(run_export(scan, destination_of(lake), ExportOptions(partition_by=fields, **more)))
+    for report in reports:
+        if report.error is not None:
+            raise report.error
+    return reports
+
+
+def table_of(lake: Path, topic: str = "orders") -> Table:
+    catalog: Catalog = load_catalog(None, **options_of(lake))
+    return catalog.load_table(("raw", topic))
+
+
+def offsets(table: Table) -> list[int]:
+    return sorted(table.scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist())
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("partition_by", ["", "topic, hour(timestamp)", "partition, day(timestamp)"])
+def test_export_when_it_runs_again_after_new_records_then_each_is_in_the_table_once(
+    tmp_path: Path, processes: int, partition_by: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for partition in range(2):
+        write_log(source, f"orders-{partition}", 0, 1000)
+    rows = [[report.rows for report in export(source, lake, partition_by, processes=processes)] for _ in "ab"]
+    assert rows == [[2000], [0]]
+    write_log(source, "orders-1", 1000, 500)
+    assert [report.rows for report in export(source, lake, processes=processes)] == [500]
+    query = 'SELECT partition, count(*), max("offset") FROM found GROUP BY ALL ORDER BY ALL'
+    with duckdb.connect() as database:
+        database.register("found", table_of(lake).scan().to_arrow())
+        assert database.sql(query).fetchall() == [(0, 1000, 999), (1, 1500, 1499)]
+    assert [str(field.transform) for field in table_of(lake).spec().fields] == [
+        field.transform for field in (parse_partitioning(partition_by) if partition_by else ())
+    ]
+
+
+def test_scan_when_it_asks_for_a_partition_and_offsets_then_other_files_are_not_read(tmp_path: Path) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 1000)
+    export(source, lake, "hour(timestamp)")
+    all_files = list(table_of(lake).scan().plan_files())
+    files = list(table_of(lake).scan(row_filter=EqualTo("offset", 7)).plan_files())
+    assert len(files) == 1 < len(all_files)
+
+
+def test_export_when_values_have_new_fields_then_the_table_has_them_and_old_rows_null(tmp_path: Path) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    before = pa.struct([("id", pa.int32()), ("address", pa.struct([("city", pa.string())]))])
+    after = pa.struct(
+        [
+            ("id", pa.int64()),
+            ("address", pa.struct([("city", pa.string()), ("zip", pa.list_(pa.string()))])),
+            ("ok", pa.bool_()),
+        ]
+    )
+    write_log(source, "orders-0", 0, 1, value=_escaped('{"id": 1, "address": {"city": "Bern"}}'))
+    export(source, lake, type=before)
+    value = '{"id": 5000000000, "address": {"city": "Genf", "zip": ["1200"]}, "ok": true}'
+    later = tmp_path / "later"
+    write_log(later, "orders-0", 1, 1, value=_escaped(value))
+    export(later, lake, type=after)
+    rows = table_of(lake).scan(selected_fields=("id", "address", "ok")).to_arrow().sort_by("id").to_pylist()
+    assert rows == [
+        {"id": 1, "address": {"city": "Bern", "zip": None}, "ok": None},
+        {"id": 5000000000, "address": {"city": "Genf", "zip": ["1200"]}, "ok": True},
+    ]
+    write_log(later, "orders-0", 2, 1, value=_escaped('{"id": "x"}'))
+    with pytest.raises(SchemaConflictError, match="'id'"):
+        export(later, lake, type=pa.struct([("id", pa.string())]))
+
+
+def _escaped(json: str) -> str:
+    return json.replace("{", "{{").replace("}", "}}")
+
+
+def source_with(folder: Path, first: int) -> Path:
+    write_log(folder, "orders-0", first, 100)
+    return folder
+
+
+def other_writer(lake: Path) -> None:
+    table = table_of(lake)
+    rows = table.scan(limit=1).to_arrow()
+    table.append(rows.set_column(rows.schema.get_field_index("offset"), "offset", pa.array([-1])))
+
+
+def test_export_when_others_wrote_and_snapshots_have_expired_then_continues(tmp_path: Path) -> None:
+    source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    export(source, lake)
+    other_writer(lake)
+    table = table_of(lake)
+    table.maintenance.expire_snapshots().by_id(table.snapshots()[0].snapshot_id).commit()
+    source_with(source, 100)
+    assert export(source, lake)[0].rows == 100
+    assert offsets(table_of(lake)) == [-1, *range(200)]
+
+
+def test_export_when_the_table_was_rolled_back_then_continues_from_there(tmp_path: Path) -> None:
+    source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    export(source, lake)
+    first = table_of(lake).snapshots()[0].snapshot_id
+    source_with(source, 100)
+    export(source, lake)
+    table_of(lake).manage_snapshots().rollback_to_snapshot(first).commit()
+    assert export(source, lake)[0].rows == 100
+    assert offsets(table_of(lake)) == list(range(200))
+
+
+def test_commit_when_another_writer_appends_meanwhile_then_both_are_kept(tmp_path: Path) -> None:
+    source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    export(source, lake)
+    source_with(source, 100)
+    plan = plan_table("orders", FolderScan(source), destination_of(lake), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    require = plan.table.require
+    calls: list[int] = []
+
+    def require_and_append() -> Table:
+        """Append after the table was loaded, so that the first commit is too late."""
+        table = require()
+        calls.append(1)
+        if len(calls) == 1:
+            other_writer(lake)
+        return table
+
+    plan.table.require = require_and_append
+    plan.commit(files)
+    assert offsets(table_of(lake)) == [-1, *range(200)]
+
+
+def test_commit_when_another_export_has_committed_then_is_refused_and_its_files_are_removed(
+    tmp_path: Path,
+) -> None:
+    source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    plan = plan_table("orders", FolderScan(source), destination_of(lake), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    with pytest.raises(TableConflictError, match="another export writes to this table"):
+        export(source, lake)
+    lease: Any = plan.table._lease
+    os.close(lease._descriptor)  # as if the file system had no locks
+    lease._descriptor = -1
+    export(source, lake)
+    with pytest.raises(TableConflictError, match="expected offset None, found 100"):
+        plan.commit(files)
+    assert offsets(table_of(lake)) == list(range(100))
+    assert not list(lake.rglob(f"*{plan.run}*.parquet"))
+
+
+def test_catalog_when_it_is_not_configured_then_the_error_names_it(tmp_path: Path) -> None:
+    source = FolderScan(source_with(tmp_path / "logs", 0))
+    destination = Destination("raw", "iceberg", catalog="nowhere")
+    (report,) = run_export(source, destination, ExportOptions())
+    assert isinstance(report.error, ExportError)
+    assert "nowhere: URI missing" in str(report.error)
+
+
+def export_until_step(source: Path, lake: Path, step: int, count: Any) -> None:
+    """Export, and kill this process at a call or return in the engine or in pyiceberg."""
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if any(name in frame.f_code.co_filename for name in _STEPS_IN):
+            count.value += 1
+            if count.value == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(profile)
+    export(source, lake, "hour(timestamp)")
+    sys.setprofile(None)
+
+
+def run_until_step(context: ForkServerContext, source: Path, lake: Path, step: int) -> int:
+    """Return the number of steps that were run."""
+    count = context.Value("q", 0)
+    process = context.Process(target=export_until_step, args=(source, lake, step, count))
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return int(count.value)
+
+
+def present(lake: Path) -> Sequence[int]:
+    catalog = load_catalog(None, **options_of(lake))
+    return offsets(table_of(lake)) if catalog.table_exists(("raw", "orders")) else []
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(6, marks=pytest.mark.full),
+        pytest.param(100, marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
+)
+def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_file_is_left(
+    tmp_path: Path, kills: int
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    source, lake, chance = tmp_path / "logs", tmp_path / "lake", random.Random(kills)
+    steps = run_until_step(context, source_with(source, 0), tmp_path / "counted", -1)
+    killed = 0
+    for number in range(kills):
+        end = (number + 1) * 100
+        run_until_step(context, source, lake, chance.randrange(1, steps + steps // 10))
+        found = present(lake)
+        assert list(found) == list(range(len(found)))
+        assert len(found) % 100 == 0
+        killed += len(found) < end
+        source_with(source, end)
+    assert killed > kills // 4
+    export(source, lake)
+    assert present(lake) == list(range((kills + 1) * 100))
+    table = table_of(lake)
+    folder = Path(table.location().removeprefix("file://"))
+    used = {
+        *table.inspect.all_files()["file_path"].to_pylist(),
+        *table.inspect.all_manifests()["path"].to_pylist(),
+    }
+    used |= {one.manifest_list for one in table.snapshots()}
+    left = {str(path) for name in ("*.parquet", "*.avro") for path in folder.rglob(name)}
+    assert left == {path.removeprefix("file://") for path in used}
+    assert not list((folder / "_kafkafmt" / "runs").iterdir())
