@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class ExportTask:
     """Parts of a scan that become files of one table. It can be pickled, and runs in any process.
 
-    run: the name of the run. number: of the task in the run. attempt: names an attempt, if the engine may repeat the task
-    while another attempt still runs. All are part of the names of its files.
+    run: the name of the run. number: of the task in the run. attempt: the name of an attempt, if the engine may run two
+    at a time. All are part of the names of its files.
     """
 
     run: str

@@ -9,6 +9,7 @@ from kafkafmt.spark.archive import ArchiveError
 from kafkafmt.spark.context import SparkUnavailableError, first_line
 from kafkafmt.spark.jobs.convert import convert, convert_on_spark
 from kafkafmt.spark.jobs.erase import erase, erase_runner
+from kafkafmt.spark.jobs.export import export
 from kafkafmt.spark.jobs.running import JobError
 from kafkafmt.spark.jobs.summary import summarize
 from kafkafmt.spark.jobs.verify import verify
@@ -24,6 +25,7 @@ __all__ = [
     "convert_on_spark",
     "erase",
     "erase_runner",
+    "export",
     "first_line",
     "recover",
     "register",
