@@ -142,6 +142,18 @@ class DeltaTable:
             self._require().version(),
         )
 
+    def compact(self, target_file_bytes: int) -> tuple[int, int]:
+        """Join small files, and return the numbers of files that were removed and added. Exports may run meanwhile.
+
+        Raises ExportError if there is no table, TableConflictError if another writer has removed one of the files.
+        """
+        table = self._open()
+        if table is None:
+            raise ExportError(f"{self.location}: expected a table, found none")
+        with self._errors():
+            found = table.optimize.compact(target_size=target_file_bytes)
+        return int(found["numFilesRemoved"]), int(found["numFilesAdded"])
+
     def abort(self, files: Sequence[DataFile]) -> None:
         for file in files:
             path = below(self._folder, file.path)

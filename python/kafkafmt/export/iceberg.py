@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
 from kafkafmt.export.partitioning import PartitionField
-from kafkafmt.export.runs import RunLease
+from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import evolved
 from kafkafmt.export.tables import DataFile, TableCommit, TableState
 from kafkafmt.export.writing import below
@@ -90,6 +90,14 @@ class IcebergTable:
         if table is not None:
             self._take(table)
 
+    def begin_maintenance(self, run: str) -> None:
+        """Exclude other maintenance until `end`, but no exports. Raises ExportError if there is no table."""
+        self._run = run
+        table = self.open()
+        if table is None:
+            raise ExportError(f"{self.location}: expected a table, found none")
+        self._take(table, _located(table) / PRIVATE_FOLDER / "maintenance")
+
     def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
         table = self.open()
         return TableState({}) if table is None else self._state_of(table)
@@ -129,12 +137,14 @@ class IcebergTable:
                         f"partition {one}: expected offset {state.offsets.get(one)}, "
                         f"found {current.offsets.get(one)}"
                     )
+            if removed and not _has_files(table, removed):
+                raise self._conflict("it has removed a file that is to be replaced")
             try:
                 with self._errors():
                     self._commit_once(table, commit, current, removed)
                 break
             except (CommitFailedException, ValidationException) as error:
-                if attempt == _ATTEMPTS - 1 or (removed and not self._has_files(removed)):
+                if attempt == _ATTEMPTS - 1:
                     raise self._conflict(_one_line(error)) from error
                 table = self.require()
         return self._state_of(self.require())
@@ -168,9 +178,9 @@ class IcebergTable:
             raise TableConflictError(f"{self.location}: the table was deleted meanwhile")
         return table
 
-    def _take(self, table: Table) -> None:
+    def _take(self, table: Table, lease_folder: StoragePath | None = None) -> None:
         folder = self._folder = _located(table)
-        self._lease = lease = RunLease(folder, self._run)
+        self._lease = lease = RunLease(lease_folder or folder, self._run)
         lease.take()
         if lease.dead:
             remove_files_of(lease.dead, self.require(), folder)
@@ -241,10 +251,6 @@ class IcebergTable:
                 for file in removed:
                     producer.delete_data_file(file)
 
-    def _has_files(self, wanted: Sequence[IcebergFile]) -> bool:
-        present = {task.file.file_path for task in self.require().scan().plan_files()}
-        return all(file.file_path in present for file in wanted)
-
     def _conflict(self, what: str) -> TableConflictError:
         return TableConflictError(
             f"{self.location}: another writer has changed the table meanwhile: {what}; run this again"
@@ -311,6 +317,11 @@ def _offsets_of(table: Table) -> dict[TopicPartition, int]:
             return {}
         snapshot = older
     return {}
+
+
+def _has_files(table: Table, wanted: Sequence[IcebergFile]) -> bool:
+    present = {task.file.file_path for task in table.scan().plan_files()}
+    return all(file.file_path in present for file in wanted)
 
 
 def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> Iterator[IcebergFile]:

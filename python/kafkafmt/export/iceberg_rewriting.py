@@ -1,0 +1,84 @@
+"""Rewrite data files of an Iceberg table: to join small files, and to leave out rows that newer ones replace.
+
+Files are read by `pyiceberg`, which applies delete files and older schemas, and are written as the files of an export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kafkafmt.export.layout import FileLayout, WriteOptions
+from kafkafmt.export.schemas import conform
+from kafkafmt.export.writing import TableWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import FileScanTask, Table
+
+    from kafkafmt.export.tables import DataFile, TableState
+    from kafkafmt.storage import StoragePath
+
+
+def small_files(table: Table, target_file_bytes: int) -> list[list[FileScanTask]]:
+    """Return groups of files to join. Those of a group are in one partition, and have at most the target size together.
+
+    Files of at least three quarters of the target size are left as they are.
+    """
+    partitions: dict[tuple[object, ...], list[FileScanTask]] = {}
+    for task in table.scan().plan_files():
+        values = tuple(task.file.partition[at] for at in range(len(task.file.partition)))
+        if (
+            task.file.spec_id == table.spec().spec_id
+            and task.file.file_size_in_bytes < target_file_bytes * 3 // 4
+        ):
+            partitions.setdefault(values, []).append(task)
+    groups: list[list[FileScanTask]] = []
+    for tasks in partitions.values():
+        size = 0
+        group: list[FileScanTask] = []
+        for task in sorted(tasks, key=lambda one: one.file.file_path):
+            if group and size + task.file.file_size_in_bytes > target_file_bytes:
+                groups.append(group)
+                group, size = [], 0
+            group.append(task)
+            size += task.file.file_size_in_bytes
+        groups.append(group)
+    return [group for group in groups if len(group) > 1]
+
+
+def read_files(
+    table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files, as the current schema of the table has them. columns: None for all."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    schema = table.schema() if columns is None else table.schema().select(*columns)
+    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    for task in tasks:  # one after the other: pyiceberg keeps the rows of all files that it reads at a time
+        yield from scan.to_record_batches([task])
+
+
+def rewrite(
+    prefix: str,
+    table: Table,
+    tasks: Sequence[FileScanTask],
+    target: tuple[StoragePath, TableState, WriteOptions],
+    kept: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+) -> list[DataFile]:
+    """Write the rows of files to new files, and return these. kept: selects rows of a batch.
+
+    prefix: of the names of the files. target: the folder of data files, the state of the table, and how to write. If it
+    fails, it removes its files.
+    """
+    folder, state, options = target
+    assert state.schema is not None
+    writer = TableWriter(prefix, FileLayout(folder, state.schema, state.partitioning), options)
+    try:
+        for batch in read_files(table, tasks):
+            writer.write(conform(kept(batch), state.schema))
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
