@@ -1,6 +1,6 @@
 """Export to Parquet on a local Spark: ours, our data source with Spark's writer, and Spark's own Kafka source.
 
-    python -m bench.export [--mib 256] [--rounds 5] [-k WORD] [--no-broker]
+    python -m bench.export [--mib 1024] [--rounds 5] [--no-broker]
 
 All write the same seven columns with the same compression. A round runs each contender once, one after the other. The
 rate is that of the median round; a ratio is the median of the ratios within rounds. The logs are on the local disk, and
@@ -99,7 +99,7 @@ def broker(topic: str, folders: Sequence[Path], *, wanted: bool) -> Iterator[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--mib", type=int, default=256, help="size of each log in all partitions")
+    parser.add_argument("--mib", type=int, default=1024, help="size of each log in all partitions")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-broker", action="store_true", help="leave Spark's Kafka source out")
     arguments = parser.parse_args()
