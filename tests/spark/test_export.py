@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
+import deltalake
 import pytest
 
 from export import scans
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark]
+JOB = Path(__file__).parent / "jobs" / "export_killed.py"
+KILLER = JOB.parent / "killer"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,3 +81,72 @@ def test_export_when_a_log_is_damaged_then_its_table_fails_and_the_others_are_ex
     assert found["users"]["status"] == "exported"
     assert "CRC" in found["orders"]["error"]
     assert not list((lake / "orders").rglob("*.parquet"))
+
+
+def test_export_when_mode_is_upsert_then_the_table_has_the_latest_row_of_each_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for first in (0, 200):
+        write_log(source, "orders-0", first, 200)
+        rows = export(
+            spark, FolderScan(source), Destination(str(lake), "delta"), ExportOptions(mode="upsert")
+        ).collect()
+        assert [row["error"] for row in rows] == [None]
+    table = read(lake / "orders", "delta")
+    assert sorted(table["offset"].to_pylist()) == list(range(393, 400))
+
+
+def job(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    paths = [str(JOB.parents[2]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, str(JOB), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ":".join(paths), "PYSPARK_PYTHON": sys.executable, **environment},
+        start_new_session=True,
+    )
+
+
+def files_left(table: Path, committed: set[str]) -> set[str]:
+    return {path.name for path in table.rglob("*.parquet*") if "_delta_log" not in path.parts} - committed
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["delta"])
+def test_export_when_an_executor_is_killed_then_each_record_is_in_the_table_once(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake, marker = write_logs(tmp_path / "logs"), tmp_path / "lake", tmp_path / "killed"
+    run = job(source, lake, kind, "local-cluster[2,1,1024]", KILLER, marker, SPARK_LOCAL_IP="127.0.0.1")
+    output, errors = run.communicate(timeout=180)
+    assert marker.exists()
+    assert {row["topic"]: row["records"] for row in json.loads(output)} == {"orders": 600, "users": 200}, (
+        errors
+    )
+    table = read(lake / "orders", kind)
+    assert places(table) == [("orders", partition, offset) for partition in range(3) for offset in range(200)]
+    if kind == "delta":
+        names = {Path(path).name for path in deltalake.DeltaTable(lake / "orders").file_uris()}
+        assert not files_left(lake / "orders", names)
+
+
+@pytest.mark.full
+def test_export_when_the_driver_is_killed_then_the_next_one_has_each_record_once_and_no_file_is_left(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for partition in range(8):
+        write_log(source, f"orders-{partition}", 0, 50_000)
+    run = job(source, lake, "delta", "local[2]", SPARK_LOCAL_IP="127.0.0.1")
+    while run.poll() is None and not list(lake.rglob("part-*.parquet")):
+        pass
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert deltalake.DeltaTable(lake / "orders").version() == 0
+    assert list(lake.rglob("part-*.parquet"))
+    (row,) = export(spark, FolderScan(source), str(lake), format="delta").collect()
+    assert (row["records"], row["error"]) == (400_000, None)
+    names = {Path(path).name for path in deltalake.DeltaTable(lake / "orders").file_uris()}
+    assert not files_left(lake / "orders", names)

@@ -8,6 +8,7 @@ transactions that set the same identifier conflict, so no offset is exported twi
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,9 +22,10 @@ import pyarrow as pa
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import RunLease
-from kafkafmt.export.schemas import evolved
+from kafkafmt.export.schemas import DELETED, evolved
 from kafkafmt.export.tables import DataFile, TableCommit, TableState
-from kafkafmt.export.writing import below
+from kafkafmt.export.upsert import UpsertColumns, latest_rows
+from kafkafmt.export.writing import below, partition_texts
 from kafkafmt.storage import RemotePath, StoragePath, storage_of
 from kafkafmt.types import TopicPartition
 
@@ -118,12 +120,7 @@ class DeltaTable:
         assert state.schema is not None
         self._lease.ensure_held()
         table = self._require()
-        for one in commit.offsets:
-            found = table.transaction_version(_IDENTIFIER.format(*one))
-            if found != state.offsets.get(one):
-                raise self._conflict(
-                    f"partition {one}: expected offset {state.offsets.get(one)}, found {found}"
-                )
+        self._ensure_offsets(table, commit, state)
         properties = CommitProperties(
             custom_metadata={_RUN: commit.run},
             app_transactions=[
@@ -135,6 +132,48 @@ class DeltaTable:
         actions = [_add_action(file, state, now) for file in commit.files]
         with self._errors():
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+        return TableState(
+            {**state.offsets, **commit.offsets},
+            state.schema,
+            state.partitioning,
+            self._require().version(),
+        )
+
+    def upsert(self, commit: TableCommit, state: TableState, columns: UpsertColumns) -> TableState:
+        from deltalake import CommitProperties, Transaction
+
+        assert self._lease is not None
+        assert state.schema is not None
+        latest = latest_rows(commit.files, self._folder, columns)
+        if latest is None:
+            return self.commit(dataclasses.replace(commit, files=()), state)
+        self._lease.ensure_held()
+        table = self._require()
+        self._ensure_offsets(table, commit, state)
+        for one in state.partitioning:
+            if one.transform != "identity":
+                texts = partition_texts(latest.column(one.column).combine_chunks(), one)
+                latest = latest.append_column(one.name, texts.cast(_column_type(one)))
+        properties = CommitProperties(
+            custom_metadata={_RUN: commit.run},
+            app_transactions=[
+                Transaction(_IDENTIFIER.format(*one), offset)
+                for one, offset in sorted(commit.offsets.items())
+            ],
+        )
+        same = " AND ".join(f"t.`{columns(name)}` = s.`{columns(name)}`" for name in ("topic", "key"))
+        partition, timestamp = columns("partition"), columns("timestamp")
+        newer = f"(s.`{partition}` = t.`{partition}` OR s.`{timestamp}` >= t.`{timestamp}`)"
+        values = {f"`{name}`": f"s.`{name}`" for name in latest.column_names if name != DELETED}
+        with self._errors():
+            (
+                table.merge(latest, same, "s", "t", commit_properties=properties)
+                .when_matched_delete(f"s.`{DELETED}` AND {newer}")
+                .when_matched_update(values, newer)
+                .when_not_matched_insert(values, f"NOT s.`{DELETED}`")
+                .execute()
+            )
+        self.abort(commit.files)
         return TableState(
             {**state.offsets, **commit.offsets},
             state.schema,
@@ -163,6 +202,14 @@ class DeltaTable:
         if self._lease is not None:
             self._lease.release()
             self._lease = None
+
+    def _ensure_offsets(self, table: _Table, commit: TableCommit, state: TableState) -> None:
+        for one in commit.offsets:
+            found = table.transaction_version(_IDENTIFIER.format(*one))
+            if found != state.offsets.get(one):
+                raise self._conflict(
+                    f"partition {one}: expected offset {state.offsets.get(one)}, found {found}"
+                )
 
     def _open(self) -> _Table | None:
         from deltalake import DeltaTable as Table

@@ -12,10 +12,10 @@ offsets are compared again. So no offset is exported twice.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import evolved
 from kafkafmt.export.tables import DataFile, TableCommit, TableState
+from kafkafmt.export.upsert import UpsertColumns, latest_rows
 from kafkafmt.export.writing import below
 from kafkafmt.storage import StoragePath, Storages, storage_of
 from kafkafmt.types import TopicPartition
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import Table
+
 
 OFFSETS = "kafkafmt.offsets"
 RUN = "kafkafmt.run"
@@ -118,6 +120,23 @@ class IcebergTable:
 
     def commit(self, commit: TableCommit, state: TableState) -> TableState:
         return self.replace(commit, state, ())
+
+    def upsert(self, commit: TableCommit, state: TableState, columns: UpsertColumns) -> TableState:
+        from kafkafmt.export.iceberg_rewriting import merged_files
+
+        latest = latest_rows(commit.files, self.data_folder, columns)
+        added: list[DataFile] = []
+        removed: list[IcebergFile] = []
+        if latest is not None:
+            prefix = f"part-{commit.run}-merged"
+            added, removed = merged_files(prefix, self.require(), latest, columns, (self.data_folder, state))
+        try:
+            after = self.replace(dataclasses.replace(commit, files=added), state, removed)
+        except TableConflictError:
+            self.abort(added)
+            raise
+        self.abort(commit.files)
+        return after
 
     def replace(self, commit: TableCommit, state: TableState, removed: Sequence[IcebergFile]) -> TableState:
         """Add the files of a commit and its offsets, and remove files, in one snapshot. Raises TableConflictError.
@@ -344,7 +363,7 @@ def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> 
         for column in map(group.column, range(group.num_columns)):
             if not column.is_stats_set:
                 number = ids[column.path_in_schema]
-                plan[number] = replace(plan[number], mode=MetricsMode(MetricModeTypes.NONE))
+                plan[number] = dataclasses.replace(plan[number], mode=MetricsMode(MetricModeTypes.NONE))
     base = table.location().rstrip("/") + "/data"
     for file in files:
         found = data_file_statistics_from_parquet_metadata(file.footer, plan, ids)

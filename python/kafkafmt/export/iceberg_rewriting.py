@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from kafkafmt.export.layout import FileLayout, WriteOptions
-from kafkafmt.export.schemas import conform
-from kafkafmt.export.writing import TableWriter
+from kafkafmt.export.schemas import DELETED, KAFKA_PREFIX, conform
+from kafkafmt.export.upsert import UpsertColumns, is_newer, matches
+from kafkafmt.export.writing import TableWriter, below
+from kafkafmt.storage import storage_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import FileScanTask, Table
 
     from kafkafmt.export.tables import DataFile, TableState
@@ -74,7 +79,7 @@ def rewrite(
     """
     folder, state, options = target
     assert state.schema is not None
-    writer = TableWriter(prefix, FileLayout(folder, state.schema, state.partitioning), options)
+    writer = TableWriter(prefix, _layout(folder, state), options)
     try:
         for batch in read_files(table, tasks):
             writer.write(conform(kept(batch), state.schema))
@@ -82,3 +87,53 @@ def rewrite(
     except BaseException:
         writer.abort()
         raise
+
+
+def merged_files(
+    prefix: str,
+    table: Table,
+    latest: pa.Table,
+    columns: UpsertColumns,
+    target: tuple[StoragePath, TableState],
+) -> tuple[list[DataFile], list[IcebergFile]]:
+    """Write the latest rows, and the files that have rows with their keys without these. Memory: the latest rows.
+
+    Returns the new files, and those of the table that they replace.
+    """
+    folder, state = target
+    assert state.schema is not None
+    options = WriteOptions()
+    keys = [columns(name) for name in ("topic", "key", "partition", "timestamp")]
+    is_stale = np.zeros(latest.num_rows, np.bool_)
+
+    def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = matches(batch, latest, columns)
+        newer = is_newer(batch, latest, found, columns)
+        is_stale[found[(found >= 0) & ~newer]] = True
+        return batch if not newer.any() else batch.filter(pa.array(~newer))
+
+    added: list[DataFile] = []
+    removed: list[IcebergFile] = []
+    writer = TableWriter(prefix, _layout(folder, state), options)
+    try:
+        for number, task in enumerate(table.scan().plan_files()):
+            if any(kept(batch).num_rows < batch.num_rows for batch in read_files(table, [task], keys)):
+                removed.append(task.file)
+                added += rewrite(f"{prefix}-{number:05}", table, [task], (folder, state, options), kept)
+        deleted = latest.column(DELETED).to_numpy()
+        rows = latest.filter(pa.array(~(deleted | is_stale))).drop_columns([DELETED])
+        for batch in rows.to_batches():
+            writer.write(conform(batch, state.schema))
+        return [*added, *writer.close()], removed
+    except BaseException:
+        writer.abort()
+        for file in added:
+            path = below(folder, file.path)
+            storage_of(path).delete(path)
+        raise
+
+
+def _layout(folder: StoragePath, state: TableState) -> FileLayout:
+    assert state.schema is not None
+    is_flattened = KAFKA_PREFIX + "offset" in state.schema.names
+    return FileLayout(folder, state.schema, state.partitioning, flattened=is_flattened, knows_offsets=False)

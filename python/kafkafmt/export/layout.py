@@ -35,7 +35,8 @@ class FileLayout:
     folder: `data_folder` of the committer. schema: of the files, which rows are converted to. partitioning: of the
     table. leaves_out: columns that the files do not have, because the folders have them. flattened: whether the fields
     of the column `value` are columns. suffix: what the names of the files have after the path of a `DataFile`, until
-    they are committed.
+    they are committed. knows_offsets: whether rows are those of a scan, so that a `DataFile` has their offsets: not
+    those of rows of a table that are written again.
     """
 
     folder: StoragePath
@@ -44,3 +45,4 @@ class FileLayout:
     leaves_out: frozenset[str] = frozenset()
     flattened: bool = False
     suffix: str = ""
+    knows_offsets: bool = True

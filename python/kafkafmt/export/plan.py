@@ -13,8 +13,9 @@ from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.partitioning import PartitionField, ensure_partitioned
 from kafkafmt.export.schemas import evolved, flattened, is_flattened, table_schema
-from kafkafmt.export.tables import TableCommit
+from kafkafmt.export.tables import TableCommit, UpsertingTable
 from kafkafmt.export.tasks import ExportTask, joined
+from kafkafmt.export.upsert import UpsertColumns, upsert_schema
 from kafkafmt.scanning.tasks import OffsetRange
 
 if TYPE_CHECKING:
@@ -53,13 +54,15 @@ class ExportOptions:
 
     partition_by: of a new table. flatten: whether the fields of values that are records are columns. on_offsets_gone:
     what to do if the source no longer has the offset at which the table ends: fail, or continue at the first that it
-    has. processes: that the tasks are for; None if it is not known.
+    has. processes: that the tasks are for; None if it is not known. mode: append; or upsert: the table has the latest
+    row of each key, and records without a value remove it.
     """
 
     partition_by: tuple[PartitionField, ...] = ()
     flatten: bool = True
     on_offsets_gone: Literal["fail", "continue"] = "fail"
     processes: int = 1
+    mode: Literal["append", "upsert"] = "append"
     write: WriteOptions = field(default_factory=WriteOptions)
 
 
@@ -68,7 +71,7 @@ class ExportPlan:
     """The export of one table: what one run does. Its tasks may run in any processes, in any order.
 
     topic: None for a table of all topics. ranges: the offsets that the run exports, by partition; the ends become the
-    state of the table. gone: offsets that the source no longer had.
+    state of the table. gone: offsets that the source no longer had. upserts: of mode upsert, else None.
     """
 
     topic: str | None
@@ -78,6 +81,7 @@ class ExportPlan:
     ranges: Mapping[TopicPartition, OffsetRange]
     tasks: Sequence[ExportTask]
     gone: Mapping[TopicPartition, OffsetRange]
+    upserts: UpsertColumns | None = None
 
     def commit(self, files: Sequence[DataFile]) -> TableState:
         """Commit the files of all tasks, and let other exports begin.
@@ -90,7 +94,11 @@ class ExportPlan:
         try:
             if not ordered and all(self.state.offsets.get(one) == end for one, end in ends.items()):
                 return self.state
-            return self.table.commit(TableCommit(self.run, ordered, ends), self.state)
+            commit = TableCommit(self.run, ordered, ends)
+            if self.upserts is None:
+                return self.table.commit(commit, self.state)
+            assert isinstance(self.table, UpsertingTable)
+            return self.table.upsert(commit, self.state, self.upserts)
         except TableConflictError:
             self.table.abort(files)
             raise
@@ -146,6 +154,7 @@ def plan_table(
             fields = _partitioning(table, columns, state, options)
             state = table.prepare(columns, fields, state)
         assert state.schema is not None
+        upserts = _upserts(table, state.schema, options, is_flat=is_flat)
         layout = FileLayout(
             table.data_folder,
             state.schema,
@@ -156,6 +165,8 @@ def plan_table(
             is_flat,
             table.staged_suffix,
         )
+        if upserts is not None:
+            layout = FileLayout(table.data_folder, upsert_schema(state.schema), flattened=is_flat)
         tasks = [
             ExportTask(run, number, parts, layout, options.write)
             for number, parts in enumerate(_groups(scan.within(rest), options) if rest else ())
@@ -163,7 +174,7 @@ def plan_table(
     except BaseException:
         table.end()
         raise
-    return ExportPlan(topic, run, table, state, rest, tasks, gone)
+    return ExportPlan(topic, run, table, state, rest, tasks, gone, upserts)
 
 
 def preview_table(
@@ -231,6 +242,21 @@ def _partitioning(
         )
         raise ExportError(f"{table.location}: expected partitions by {wanted}, found a table with {found}")
     return state.partitioning
+
+
+def _upserts(
+    table: TableCommitter, columns: pa.Schema, options: ExportOptions, *, is_flat: bool
+) -> UpsertColumns | None:
+    """Return the columns of mode upsert; None for mode append. Raises ExportError if the table cannot replace rows."""
+    if options.mode == "append":
+        return None
+    if not isinstance(table, UpsertingTable):
+        raise ExportError(
+            f"{table.location}: mode upsert: plain Parquet files cannot replace rows: expected format delta or iceberg"
+        )
+    upserts = UpsertColumns(is_flat)
+    upserts.ensure(columns, table.location)
+    return upserts
 
 
 def _groups(scan: ScanSource, options: ExportOptions) -> list[list[ScanTask]]:

@@ -14,6 +14,8 @@ from kafkafmt.export.errors import ExportError, SchemaConflictError
 
 KAFKA_PREFIX = "kafka_"
 VALUE = "value"
+# Of files in mode upsert: whether the record has no value.
+DELETED = "_kafkafmt_deleted"
 _MICROSECONDS_UTC = pa.timestamp("us", "UTC")
 _MAX_DECIMAL128 = 38
 _SAME = (
@@ -78,7 +80,7 @@ def flatten_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name != VALUE:
             arrays.append(array)
-            names.append(KAFKA_PREFIX + name)
+            names.append(name if name == DELETED else KAFKA_PREFIX + name)
     value = batch.column(VALUE)
     arrays += value.flatten()
     names += [field.name for field in value.type]

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from kafkafmt.export.partitioning import PartitionField, PartitionValue
+    from kafkafmt.export.upsert import UpsertColumns
     from kafkafmt.scanning.tasks import OffsetRange
     from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
@@ -139,6 +140,18 @@ class TableCommitter(Protocol):
 
     def end(self) -> None:
         """Let other exports begin. Does nothing if it was called before, or without `begin`."""
+        ...
+
+
+@runtime_checkable
+class UpsertingTable(Protocol):
+    """A table whose rows can be replaced: what a `TableCommitter` has, too, if its format can."""
+
+    def upsert(self, commit: TableCommit, state: TableState, columns: UpsertColumns) -> TableState:
+        """Merge the last row of each key in the files with the table, commit the offsets with it, and remove the files.
+
+        Raises TableConflictError as `commit`, and ExportError for a record without a key.
+        """
         ...
 
 

@@ -50,7 +50,8 @@ class ExportTask:
         progress: called with stored bytes that were read since its last call. If it fails, it removes its files.
         Raises KafkaFormatError for damage, ExportError, and OSError.
         """
-        from kafkafmt.export.schemas import conform, flatten_batch
+        from kafkafmt.export.schemas import DELETED, conform, flatten_batch
+        from kafkafmt.export.upsert import with_deleted
         from kafkafmt.export.writing import TableWriter
 
         layout = self.layout
@@ -59,7 +60,8 @@ class ExportTask:
         try:
             for part in self.parts:
                 for batch in part.read():
-                    rows = flatten_batch(batch) if layout.flattened else batch
+                    rows = with_deleted(batch) if DELETED in layout.schema.names else batch
+                    rows = flatten_batch(rows) if layout.flattened else rows
                     writer.write(conform(rows, layout.schema))
                 if progress is not None:
                     progress(part.size_in_bytes)

@@ -87,7 +87,8 @@ class TableWriter:
                 if len(self._open) >= _MOST_OPEN:
                     self._close_file(max(self._open, key=lambda one: self._open[one].sink.tell()))
                 file = self._open[key] = self._new_file(key)
-            _extend(file.offsets, _offsets_of(rows, self._places))
+            if self._layout.knows_offsets:
+                _extend(file.offsets, _offsets_of(rows, self._places))
             file.kept.append(rows)
             size = rows.nbytes
             file.kept_bytes += size
@@ -280,6 +281,13 @@ def _by_partition(
         is_range = last - first + 1 == len(rows)
         chosen = batch.slice(first, len(rows)) if is_range else batch.take(pa.array(rows))
         yield tuple(reversed(key)), chosen
+
+
+def partition_texts(array: pa.Array, one: PartitionField) -> pa.Array:
+    """Return the value of a partition field for each row, as text."""
+    encoded = _encoded(array, one)
+    texts = pa.array([one.text(value) for value in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)
 
 
 def _encoded(array: pa.Array, one: PartitionField) -> pa.DictionaryArray:

@@ -1,0 +1,184 @@
+"""Mode upsert: a table has the latest row of each key of a topic. A record without a value removes the row of its key.
+
+Tasks write all records of a run to files, with a column that marks those without a value. At the commit only the last
+record of each key is merged with the table. The records of one partition are ordered by offset. If a key is in several
+partitions of a topic, as after partitions were added, the record with the later timestamp is the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kafkafmt.export.errors import ExportError
+from kafkafmt.export.schemas import DELETED, KAFKA_PREFIX, VALUE
+from kafkafmt.export.writing import below
+from kafkafmt.storage import read_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from kafkafmt.export.tables import DataFile
+    from kafkafmt.storage import StoragePath
+
+_ERROR = "value_error"
+
+
+@dataclass(frozen=True)
+class UpsertColumns:
+    """The names of Kafka's own columns in a table. flattened: whether they have a prefix."""
+
+    flattened: bool
+
+    def __call__(self, name: str) -> str:
+        return KAFKA_PREFIX * self.flattened + name
+
+    def ensure(self, schema: pa.Schema, table: str) -> None:
+        """Raise ExportError if the columns are missing, or if keys have a type that cannot be compared."""
+        for name in map(self, ("topic", "partition", "offset", "timestamp", "key")):
+            if name not in schema.names:
+                raise ExportError(f"{table}: mode upsert: expected the column {name!r}, found {schema.names}")
+        kind = schema.field(self("key")).type
+        if not (pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            raise ExportError(
+                f"{table}: mode upsert: expected keys of bytes, text or integers, found {kind}: decode keys as text or "
+                "leave them as bytes"
+            )
+
+
+def upsert_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of the files that tasks write in this mode."""
+    return schema.append(pa.field(DELETED, pa.bool_()))
+
+
+def with_deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of a scan with the column that marks records without a value.
+
+    A value that could not be decoded is null, but is no value that is missing: the table gets its row.
+    """
+    deleted = batch.column(VALUE).is_null()
+    if _ERROR in batch.schema.names:
+        deleted = pc.and_(deleted, batch.column(_ERROR).is_null())
+    return batch.append_column(DELETED, deleted)
+
+
+def latest_rows(files: Sequence[DataFile], folder: StoragePath, columns: UpsertColumns) -> pa.Table | None:
+    """Return the last row of each key of each topic; None if there are no rows.
+
+    Raises ExportError for a record without a key.
+    """
+    names = [columns(name) for name in ("topic", "key", "partition", "offset", "timestamp")]
+    opened = [_opened(folder, file) for file in files]
+    keys = [file.read(names) for file in opened]
+    if not sum(table.num_rows for table in keys):
+        return None
+    together = pa.concat_tables(keys)
+    _ensure_keys(together, columns)
+    last = _last_of_each_key(*(together.column(name) for name in names))
+    parts: list[pa.Table] = []
+    first = 0
+    for file, table in zip(opened, keys, strict=True):
+        own = last[(last >= first) & (last < first + table.num_rows)] - first
+        first += table.num_rows
+        parts.extend(_taken(file, own))
+    return pa.concat_tables(parts)
+
+
+def matches(rows: pa.RecordBatch, latest: pa.Table, columns: UpsertColumns) -> NDArray[np.int64]:
+    """Return for each row of a table the number of the latest row with its key; -1 if there is none."""
+    found = np.full(rows.num_rows, -1, np.int64)
+    topic = columns("topic")
+    topics = latest.column(topic)
+    for one in topics.unique():
+        chosen = np.flatnonzero(pc.equal(topics, one).to_numpy())
+        wanted = latest.column(columns("key")).take(pa.array(chosen)).combine_chunks()
+        own = rows.column(topic)
+        is_topic = pc.equal(own, one.cast(own.type)).fill_null(False).to_numpy(zero_copy_only=False)
+        keys = rows.column(columns("key"))
+        places = pc.index_in(keys, value_set=wanted.cast(keys.type)).fill_null(-1).to_numpy()
+        hit = is_topic & (places >= 0)
+        found[hit] = chosen[places[hit]]
+    return found
+
+
+def is_newer(
+    rows: pa.RecordBatch, latest: pa.Table, found: NDArray[np.int64], columns: UpsertColumns
+) -> NDArray[np.bool_]:
+    """Return for each row of a table whether the row of `matches` replaces it. False if there is none."""
+
+    def values(table: pa.Table | pa.RecordBatch, name: str) -> NDArray[np.int64]:
+        column = table.column(columns(name))
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        array: NDArray[np.int64] = column.fill_null(-1).to_numpy()
+        return array
+
+    same = values(latest, "partition")[found] == values(rows, "partition")
+    later = values(latest, "timestamp")[found] >= values(rows, "timestamp")
+    newer: NDArray[np.bool_] = (found >= 0) & (same | later)
+    return newer
+
+
+def _opened(folder: StoragePath, file: DataFile) -> pq.ParquetFile:
+    path: Path | StoragePath = below(folder, file.path)
+    return pq.ParquetFile(pa.BufferReader(read_file(path)))
+
+
+def _taken(file: pq.ParquetFile, rows: NDArray[np.int64]) -> Iterator[pa.Table]:
+    """Yield rows of a file, row group after row group."""
+    first = 0
+    for number in range(file.num_row_groups):
+        count = file.metadata.row_group(number).num_rows
+        own = rows[(rows >= first) & (rows < first + count)] - first
+        if len(own):
+            yield file.read_row_group(number).take(pa.array(own))
+        first += count
+
+
+def _ensure_keys(rows: pa.Table, columns: UpsertColumns) -> None:
+    missing = rows.column(columns("key")).is_null().to_numpy()
+    if missing.any():
+        topic, partition, offset = (
+            rows.column(columns(name))[int(np.argmax(missing))].as_py()
+            for name in ("topic", "partition", "offset")
+        )
+        raise ExportError(
+            f"partition {topic}-{partition}: offset {offset}: mode upsert: expected a key, found a record without one"
+        )
+
+
+def _last_of_each_key(
+    topics: pa.ChunkedArray,
+    keys: pa.ChunkedArray,
+    partitions: pa.ChunkedArray,
+    offsets: pa.ChunkedArray,
+    timestamps: pa.ChunkedArray,
+) -> NDArray[np.int64]:
+    """Return the positions of the last rows, ascending."""
+    encoded = [
+        np.asarray(one.combine_chunks().dictionary_encode().indices, np.int64) for one in (topics, keys)
+    ]
+    codes = encoded[0] * (encoded[1].max() + 1) + encoded[1]
+    partition, offset = partitions.to_numpy(), offsets.to_numpy()
+    time = timestamps.cast(pa.timestamp("us", timestamps.type.tz)).cast(pa.int64()).fill_null(-1).to_numpy()
+    order = np.lexsort((offset, partition, codes))
+    order = order[_is_last(codes[order], partition[order])]
+    order = order[np.lexsort((offset[order], time[order], codes[order]))]
+    order = order[_is_last(codes[order])]
+    return np.sort(order)
+
+
+def _is_last(*sorted_columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    last = np.ones(len(sorted_columns[0]), np.bool_)
+    last[:-1] = False
+    for column in sorted_columns:
+        last[:-1] |= column[1:] != column[:-1]
+    return last

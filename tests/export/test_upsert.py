@@ -1,0 +1,137 @@
+"""Mode upsert: tables as a dictionary of the latest values, whatever the order of runs, partitions and tombstones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from export.scans import FolderScan
+from export.test_iceberg import destination_of, table_of
+from kafkafmt import Codec, RecordBatchBuilder
+from kafkafmt.export.errors import ExportError
+from kafkafmt.export.partitioning import parse_partitioning
+from kafkafmt.export.plan import ExportOptions, plan_table
+from kafkafmt.export.running import run_export
+from kafkafmt.export.tables import Destination
+
+KINDS = ["delta", "iceberg"]
+HOUR_MS = 3_600_000
+START_MS = 1_767_225_600_000
+
+
+def write(folder: Path, first: int, records: list[tuple[int, bytes | None, bytes | None]]) -> None:
+    """Add a segment. Records are timestamps, keys and values."""
+    builder = RecordBatchBuilder(codec=Codec.ZSTD, base_offset=first)
+    for timestamp, key, value in records:
+        builder.append(START_MS + timestamp, key, value)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{first:020}.log").write_bytes(builder.build())
+
+
+def destination(lake: Path, kind: str, **more: Any) -> Destination:
+    return destination_of(lake, **more) if kind == "iceberg" else Destination(str(lake), kind, **more)
+
+
+def upsert(source: Path, lake: Path, kind: str, partition_by: str = "") -> None:
+    fields = parse_partitioning(partition_by) if partition_by else ()
+    for report in run_export(
+        FolderScan(source), destination(lake, kind), ExportOptions(partition_by=fields, mode="upsert")
+    ):
+        if report.error is not None:
+            raise report.error
+
+
+def rows(lake: Path, kind: str) -> dict[bytes, bytes]:
+    if kind == "iceberg":
+        table = table_of(lake).scan().to_arrow()
+    else:
+        table = deltalake.DeltaTable(lake / "orders").to_pyarrow_table()
+    pairs = list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+    assert len({key for key, _ in pairs}) == len(pairs)
+    return dict(pairs)
+
+
+def changes(chance: random.Random, count: int) -> Iterator[tuple[int, bytes, bytes | None]]:
+    for number in range(count):
+        value = None if chance.random() < 0.3 else b"value %d" % chance.randrange(1 << 30)
+        yield number * HOUR_MS // 20, b"key %d" % chance.randrange(30), value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("partition_by", ["", "hour(timestamp)", "partition"])
+def test_upsert_when_runs_follow_each_other_then_the_table_has_the_latest_value_of_each_key(
+    tmp_path: Path, kind: str, partition_by: str
+) -> None:
+    source, lake, chance = tmp_path / "logs", tmp_path / "lake", random.Random(7)
+    expected: dict[bytes, bytes] = {}
+    ends = [0, 0]
+    for _ in range(4):
+        records = list(changes(chance, 60))
+        for _, key, value in records:
+            expected.pop(key, None)
+            if value is not None:
+                expected[key] = value
+        for partition in (0, 1):
+            own = [one for one in records if int(one[1].split()[1]) % 2 == partition]
+            write(source / f"orders-{partition}", ends[partition], own)
+            ends[partition] += len(own)
+        upsert(source, lake, kind, partition_by)
+        assert rows(lake, kind) == expected
+    upsert(source, lake, kind, partition_by)
+    assert rows(lake, kind) == expected
+    assert not [path for path in (lake / "orders").glob("part-*") if kind == "iceberg"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_upsert_when_a_key_is_in_two_partitions_then_the_later_timestamp_stays(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write(source / "orders-0", 0, [(100, b"a", b"new"), (0, b"b", b"old")])
+    upsert(source, lake, kind)
+    write(source / "orders-1", 0, [(50, b"a", b"older"), (50, b"b", b"newer")])
+    upsert(source, lake, kind)
+    assert rows(lake, kind) == {b"a": b"new", b"b": b"newer"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_upsert_when_a_record_has_no_key_then_nothing_is_changed(tmp_path: Path, kind: str) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write(source / "orders-0", 0, [(0, b"a", b"1")])
+    upsert(source, lake, kind)
+    write(source / "orders-0", 1, [(0, b"a", b"2"), (0, None, b"3")])
+    with pytest.raises(ExportError, match="orders-0: offset 2: mode upsert: expected a key"):
+        upsert(source, lake, kind)
+    assert rows(lake, kind) == {b"a": b"1"}
+
+
+def test_upsert_when_files_are_plain_parquet_then_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "logs" / "orders-0", 0, [(0, b"a", b"1")])
+    with pytest.raises(ExportError, match="plain Parquet files cannot replace rows"):
+        upsert(tmp_path / "logs", tmp_path / "lake", "parquet")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_upsert_when_values_are_records_then_a_record_of_nulls_is_no_tombstone(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write(source / "orders-0", 0, [(0, b"a", b'{"id": null}'), (0, b"b", b'{"id": 2}')])
+    options = ExportOptions(mode="upsert")
+    scan = FolderScan(source, pa.struct([("id", pa.int64())]))
+    plan = plan_table("orders", scan, destination(lake, kind), options)
+    plan.commit([file for task in plan.tasks for file in task.run_task()])
+    if kind == "iceberg":
+        table = table_of(lake).scan().to_arrow()
+    else:
+        table = deltalake.DeltaTable(lake / "orders").to_pyarrow_table()
+    assert sorted(table.select(["kafka_key", "id"]).to_pylist(), key=str) == [
+        {"kafka_key": b"a", "id": None},
+        {"kafka_key": b"b", "id": 2},
+    ]
