@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import deltalake
@@ -135,3 +140,66 @@ def test_upsert_when_values_are_records_then_a_record_of_nulls_is_no_tombstone(
         {"kafka_key": b"a", "id": None},
         {"kafka_key": b"b", "id": 2},
     ]
+
+
+def upsert_until_step(source: Path, lake: Path, kind: str, step: int, count: Any) -> None:
+    """Export, and kill this process at a call or return in the engine or in the library of the format."""
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if any(
+            name in frame.f_code.co_filename for name in ("/kafkafmt/export/", "/pyiceberg/", "/deltalake/")
+        ):
+            count.value += 1
+            if count.value == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(profile)
+    upsert(source, lake, kind)
+    sys.setprofile(None)
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(4, marks=pytest.mark.full),
+        pytest.param(40, marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_upsert_when_killed_at_any_step_then_the_table_is_that_before_or_after_the_run(
+    tmp_path: Path, kind: str, kills: int
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    source, lake, chance = tmp_path / "logs", tmp_path / "lake", random.Random(kills)
+    expected: dict[bytes, bytes] = {}
+
+    def next_run() -> None:
+        records = list(changes(chance, 40))
+        for _, key, value in records:
+            expected.pop(key, None)
+            if value is not None:
+                expected[key] = value
+        write(source / "orders-0", next_run_first[0], records)
+        next_run_first[0] += 40
+
+    def run(target: Path, step: int) -> int:
+        count = context.Value("q", 0)
+        process = context.Process(target=upsert_until_step, args=(source, target, kind, step, count))
+        process.start()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL)
+        return int(count.value)
+
+    next_run_first = [0]
+    next_run()
+    upsert(source, lake, kind)
+    steps = run(tmp_path / "counted", -1) * 2
+    for _ in range(kills):
+        before = rows(lake, kind)
+        next_run()
+        run(lake, chance.randrange(1, steps))
+        assert rows(lake, kind) in (before, expected)
+        upsert(source, lake, kind)
+        assert rows(lake, kind) == expected
+    assert not list(lake.rglob("merged-*"))

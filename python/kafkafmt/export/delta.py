@@ -274,12 +274,12 @@ class DeltaTable:
             is_whole = bool(history) and (
                 history[-1].get("version") == 0 or len(history) == _COMMITS_LOOKED_AT
             )
-        left = [run for run in runs if run not in committed]
-        if not left or not is_whole:
-            return
+        left = tuple(f"part-{run}-" for run in runs if is_whole and run not in committed)
+        # Files that were merged never become those of the table.
+        left += tuple(f"merged-{run}-" for run in runs)
         storage: Any = storage_of(self._folder)
         for name, _ in storage.walk(self._folder):
-            if any(name.rpartition("/")[2].startswith(f"part-{run}-") for run in left):
+            if name.rpartition("/")[2].startswith(left):
                 path = below(self._folder, name)
                 storage.delete(path)
 

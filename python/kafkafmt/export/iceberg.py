@@ -128,7 +128,7 @@ class IcebergTable:
         added: list[DataFile] = []
         removed: list[IcebergFile] = []
         if latest is not None:
-            prefix = f"part-{commit.run}-merged"
+            prefix = f"part-{commit.run}"
             added, removed = merged_files(prefix, self.require(), latest, columns, (self.data_folder, state))
         try:
             after = self.replace(dataclasses.replace(commit, files=added), state, removed)
@@ -392,7 +392,7 @@ def remove_files_of(runs: Sequence[str], table: Table, folder: StoragePath) -> N
     used |= set(table.inspect.all_manifests()["path"].to_pylist())
     used |= {one.manifest_list for one in table.snapshots()}
     names = {one.rpartition("/")[2] for one in used}
-    marks = [mark for run in runs for mark in (f"part-{run}-", str(uuid.UUID(run)))]
+    marks = [mark for run in runs for mark in (run, str(uuid.UUID(run)))]
     for part in (folder / "data", folder / "metadata"):
         storage: Any = storage_of(part)
         with contextlib.suppress(FileNotFoundError):

@@ -114,7 +114,7 @@ def merged_files(
 
     added: list[DataFile] = []
     removed: list[IcebergFile] = []
-    writer = TableWriter(prefix, _layout(folder, state), options)
+    writer = TableWriter(f"{prefix}-latest", _layout(folder, state), options)
     try:
         for number, task in enumerate(table.scan().plan_files()):
             if any(kept(batch).num_rows < batch.num_rows for batch in read_files(table, [task], keys)):

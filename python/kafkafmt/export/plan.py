@@ -267,7 +267,8 @@ def _groups(scan: ScanSource, options: ExportOptions) -> list[list[ScanTask]]:
     most = min(max(share, min(target, _LEAST_TASK_BYTES)), _MOST_FILES_A_TASK * target)
     if parts and max(part.size_in_bytes for part in parts) > most:
         parts = scan.tasks(most)
-    return joined(parts, most)
+    # Parts are not cut exactly. A task with a little more is better than a last one that runs alone.
+    return joined(parts, most + most // 8)
 
 
 def with_memory(options: ExportOptions, limit_bytes: int) -> ExportOptions:

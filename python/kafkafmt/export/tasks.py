@@ -31,6 +31,14 @@ class ExportTask:
     attempt: str = ""
 
     @property
+    def prefix(self) -> str:
+        """What the names of all files of the run begin with. Files named `merged` never become files of a table."""
+        from kafkafmt.export.schemas import DELETED
+
+        kind = "merged" if DELETED in self.layout.schema.names else "part"
+        return f"{kind}-{self.run}-"
+
+    @property
     def size_in_bytes(self) -> int:
         return sum(part.size_in_bytes for part in self.parts)
 
@@ -55,7 +63,7 @@ class ExportTask:
         from kafkafmt.export.writing import TableWriter
 
         layout = self.layout
-        name = f"part-{self.run}-{self.number:05}{self.attempt and f'-{self.attempt}'}"
+        name = f"{self.prefix}{self.number:05}{self.attempt and f'-{self.attempt}'}"
         writer = TableWriter(name, layout, self.options)
         try:
             for part in self.parts:

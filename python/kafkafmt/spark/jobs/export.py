@@ -10,10 +10,7 @@ if TYPE_CHECKING:
     from kafkafmt.export.plan import ExportOptions, ScanSource
     from kafkafmt.export.tables import Destination
 
-_REPORTS = (
-    "topic string, location string, status string, "
-    "records bigint, files bigint, size_in_bytes bigint, error string"
-)
+_REPORT_COLUMNS = ["topic", "location", "status", "records", "files", "size_in_bytes", "error"]
 
 
 def export(
@@ -37,22 +34,23 @@ def export(
 
     A table that fails leaves the others unaffected. Raises JobError if Spark fails the job: then nothing is exported.
     """
+    import pyarrow as pa
+
     from kafkafmt.export.plan import ExportOptions
     from kafkafmt.export.tables import Destination
     from kafkafmt.spark.jobs.export_tasks import run_export_on_spark
 
     if not isinstance(destination, Destination):
         destination = Destination(destination, format)
-    rows = [
-        (
-            report.topic,
-            report.location,
-            "exported" if report.error is None else "failed",
-            report.rows,
-            report.files,
-            report.size_in_bytes,
-            None if report.error is None else str(report.error),
-        )
-        for report in run_export_on_spark(spark, scan, destination, options or ExportOptions())
+    reports = list(run_export_on_spark(spark, scan, destination, options or ExportOptions()))
+    columns = [
+        pa.array([report.topic for report in reports], pa.string()),
+        pa.array([report.location for report in reports], pa.string()),
+        pa.array(["exported" if report.error is None else "failed" for report in reports], pa.string()),
+        pa.array([report.rows for report in reports], pa.int64()),
+        pa.array([report.files for report in reports], pa.int64()),
+        pa.array([report.size_in_bytes for report in reports], pa.int64()),
+        pa.array([None if report.error is None else str(report.error) for report in reports], pa.string()),
     ]
-    return spark.createDataFrame(rows, _REPORTS)
+    # Spark keeps a table of Arrow as it is. It would run a job for rows.
+    return spark.createDataFrame(pa.Table.from_arrays(columns, _REPORT_COLUMNS))

@@ -80,12 +80,14 @@ def _committed(table: _Table) -> TableReport:
 
 def _remove_other_attempts(plan: ExportPlan, files: Sequence[DataFile]) -> None:
     """Remove the files of a run that are not committed: those of attempts that were killed, or were too late."""
+    if not plan.tasks:
+        return
     folder = plan.table.data_folder
     known = {file.path for file in files}
     storage: Any = storage_of(folder)
     with contextlib.suppress(FileNotFoundError):
         for path, _ in list(storage.walk(folder)):
-            if path not in known and path.rpartition("/")[2].startswith(f"part-{plan.run}-"):
+            if path not in known and path.rpartition("/")[2].startswith(plan.tasks[0].prefix):
                 storage.delete(below(folder, path))
 
 
