@@ -24,7 +24,8 @@ from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import RunLease
 from kafkafmt.export.schemas import DELETED, evolved
 from kafkafmt.export.tables import DataFile, TableCommit, TableState
-from kafkafmt.export.upsert import UpsertColumns, latest_rows
+from kafkafmt.export.upsert import latest_rows
+from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import below, partition_texts
 from kafkafmt.storage import RemotePath, StoragePath, storage_of
 from kafkafmt.types import TopicPartition

@@ -25,7 +25,8 @@ from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import evolved
 from kafkafmt.export.tables import DataFile, TableCommit, TableState
-from kafkafmt.export.upsert import UpsertColumns, latest_rows
+from kafkafmt.export.upsert import latest_rows
+from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import below
 from kafkafmt.storage import StoragePath, Storages, storage_of
 from kafkafmt.types import TopicPartition

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.schemas import DELETED, KAFKA_PREFIX, conform
-from kafkafmt.export.upsert import UpsertColumns, is_newer, matches
+from kafkafmt.export.upsert import is_newer, matches
+from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import TableWriter, below
 from kafkafmt.storage import storage_of
 

@@ -15,7 +15,8 @@ from kafkafmt.export.partitioning import PartitionField, ensure_partitioned
 from kafkafmt.export.schemas import evolved, flattened, is_flattened, table_schema
 from kafkafmt.export.tables import TableCommit, UpsertingTable
 from kafkafmt.export.tasks import ExportTask, joined
-from kafkafmt.export.upsert import UpsertColumns, upsert_schema
+from kafkafmt.export.upsert import upsert_schema
+from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.scanning.tasks import OffsetRange
 
 if TYPE_CHECKING:

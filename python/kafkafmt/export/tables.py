@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from kafkafmt.export.partitioning import PartitionField, PartitionValue
-    from kafkafmt.export.upsert import UpsertColumns
+    from kafkafmt.export.upsert_columns import UpsertColumns
     from kafkafmt.scanning.tasks import OffsetRange
     from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition

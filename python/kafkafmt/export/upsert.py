@@ -8,7 +8,6 @@ partitions of a topic, as after partitions were added, the record with the later
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafkafmt.export.errors import ExportError
-from kafkafmt.export.schemas import DELETED, KAFKA_PREFIX, VALUE
+from kafkafmt.export.schemas import DELETED, VALUE
 from kafkafmt.export.writing import below
 from kafkafmt.storage import read_file
 
@@ -27,31 +26,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kafkafmt.export.tables import DataFile
+    from kafkafmt.export.upsert_columns import UpsertColumns
     from kafkafmt.storage import StoragePath
 
 _ERROR = "value_error"
-
-
-@dataclass(frozen=True)
-class UpsertColumns:
-    """The names of Kafka's own columns in a table. flattened: whether they have a prefix."""
-
-    flattened: bool
-
-    def __call__(self, name: str) -> str:
-        return KAFKA_PREFIX * self.flattened + name
-
-    def ensure(self, schema: pa.Schema, table: str) -> None:
-        """Raise ExportError if the columns are missing, or if keys have a type that cannot be compared."""
-        for name in map(self, ("topic", "partition", "offset", "timestamp", "key")):
-            if name not in schema.names:
-                raise ExportError(f"{table}: mode upsert: expected the column {name!r}, found {schema.names}")
-        kind = schema.field(self("key")).type
-        if not (pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_integer(kind)):
-            raise ExportError(
-                f"{table}: mode upsert: expected keys of bytes, text or integers, found {kind}: decode keys as text or "
-                "leave them as bytes"
-            )
 
 
 def upsert_schema(schema: pa.Schema) -> pa.Schema:
