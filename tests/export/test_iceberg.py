@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
@@ -264,3 +265,25 @@ def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_f
     left = {str(path) for name in ("*.parquet", "*.avro") for path in folder.rglob(name)}
     assert left == {path.removeprefix("file://") for path in used}
     assert not list((folder / "_kafkafmt" / "runs").iterdir())
+
+
+@pytest.mark.full
+def test_export_when_the_warehouse_is_on_s3_then_the_settings_of_the_catalog_reach_it(
+    tmp_path: Path, s3_options: dict[str, str], s3: FileSystem
+) -> None:
+    s3.create_dir("lake")
+    options = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": "s3://lake/tables",
+        "s3.endpoint": f"http://{s3_options['endpoint_override']}",
+        "s3.region": s3_options["region"],
+        "s3.access-key-id": s3_options["access_key"],
+        "s3.secret-access-key": s3_options["secret_key"],
+    }
+    destination = Destination("raw", "iceberg", options)
+    for first in (0, 100):
+        source = FolderScan(source_with(tmp_path / "logs", first))
+        (report,) = run_export(source, destination, ExportOptions(parse_partitioning("hour(timestamp)")))
+        assert (report.rows, report.error) == (100, None)
+    assert offsets(load_catalog(None, **options).load_table(("raw", "orders"))) == list(range(200))
