@@ -42,7 +42,9 @@ class FileTask:
                     from pyarrow import json
 
                     lines = b"\n".join(rows.column("value").to_pylist())
-                    options = json.ParseOptions(pa.schema(list(self.type)))
+                    options = json.ParseOptions(
+                        pa.schema(list(self.type)), unexpected_field_behavior="ignore"
+                    )
                     table = json.read_json(pa.BufferReader(lines), parse_options=options)
                     value = pa.StructArray.from_arrays(
                         [column.combine_chunks() for column in table.columns], fields=list(self.type)

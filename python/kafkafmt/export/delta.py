@@ -23,7 +23,7 @@ from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import RunLease
 from kafkafmt.export.schemas import DELETED, evolved
-from kafkafmt.export.tables import DataFile, TableCommit, TableState
+from kafkafmt.export.tables import DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.upsert import latest_rows
 from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import below, partition_texts
@@ -42,9 +42,7 @@ _COMMITS_LOOKED_AT = 1000
 class DeltaTable:
     """A Delta table in a folder. See `kafkafmt.export.tables.TableCommitter`."""
 
-    has_partition_columns = False
-    has_time = False
-    staged_suffix = ""
+    traits = TableTraits(has_time=False, has_partition_columns=False)
 
     def __init__(self, folder: StoragePath, options: Mapping[str, str]) -> None:
         """options: `storage_options` of `deltalake`, beside those of the URI."""

@@ -24,7 +24,7 @@ from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import evolved
-from kafkafmt.export.tables import DataFile, TableCommit, TableState
+from kafkafmt.export.tables import DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.upsert import latest_rows
 from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import below
@@ -55,9 +55,7 @@ _S3_SETTINGS = {
 class IcebergTable:
     """A table in a catalog. See `kafkafmt.export.tables.TableCommitter`."""
 
-    has_partition_columns = True
-    has_time = True
-    staged_suffix = ""
+    traits = TableTraits()
 
     def __init__(self, identifier: tuple[str, ...], catalog: str | None, options: Mapping[str, str]) -> None:
         """identifier: namespaces and name. catalog: its name in the configuration of `pyiceberg`, None for the default.

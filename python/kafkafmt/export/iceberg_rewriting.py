@@ -137,4 +137,11 @@ def merged_files(
 def _layout(folder: StoragePath, state: TableState) -> FileLayout:
     assert state.schema is not None
     is_flattened = KAFKA_PREFIX + "offset" in state.schema.names
-    return FileLayout(folder, state.schema, state.partitioning, flattened=is_flattened, knows_offsets=False)
+    return FileLayout(
+        folder,
+        state.schema,
+        state.partitioning,
+        flattened=is_flattened,
+        has_hive_folders=False,
+        knows_offsets=False,
+    )

@@ -34,9 +34,10 @@ class FileLayout:
 
     folder: `data_folder` of the committer. schema: of the files, which rows are converted to. partitioning: of the
     table. leaves_out: columns that the files do not have, because the folders have them. flattened: whether the fields
-    of the column `value` are columns. suffix: what the names of the files have after the path of a `DataFile`, until
-    they are committed. knows_offsets: whether rows are those of a scan, so that a `DataFile` has their offsets: not
-    those of rows of a table that are written again.
+    of the column `value` are columns. has_hive_folders: whether readers take the values of partitions from the names of
+    folders. suffix: what the names of the files have after the path of a `DataFile`, until they are committed.
+    knows_offsets: whether rows are those of a scan, so that a `DataFile` has their offsets. False for rows of a table
+    that are written again.
     """
 
     folder: StoragePath
@@ -44,5 +45,6 @@ class FileLayout:
     partitioning: tuple[PartitionField, ...] = ()
     leaves_out: frozenset[str] = frozenset()
     flattened: bool = False
+    has_hive_folders: bool = True
     suffix: str = ""
     knows_offsets: bool = True

@@ -24,7 +24,7 @@ from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import evolved
-from kafkafmt.export.tables import DataFile, TableCommit, TableState
+from kafkafmt.export.tables import DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.writing import below
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
 from kafkafmt.types import TopicPartition
@@ -37,9 +37,7 @@ _SUFFIX = ".staged"
 class ParquetTable:
     """A folder of Parquet files. See `kafkafmt.export.tables.TableCommitter`."""
 
-    has_partition_columns = False
-    has_time = True
-    staged_suffix = _SUFFIX
+    traits = TableTraits(has_partition_columns=False, has_hive_folders=True, staged_suffix=_SUFFIX)
 
     def __init__(self, folder: StoragePath) -> None:
         self._folder = folder

@@ -150,9 +150,9 @@ def plan_table(
     try:
         state, rest, gone = _rest(table, scan, options)
         is_flat = is_flattened(scan.schema, flatten=options.flatten)
+        columns = _columns(topic, scan, table, options)
+        fields = _partitioning(table, columns, state, options)
         if rest or state.schema is None:
-            columns = _columns(topic, scan, table, options)
-            fields = _partitioning(table, columns, state, options)
             state = table.prepare(columns, fields, state)
         assert state.schema is not None
         upserts = _upserts(table, state.schema, options, is_flat=is_flat)
@@ -161,10 +161,11 @@ def plan_table(
             state.schema,
             state.partitioning,
             frozenset()
-            if table.has_partition_columns
+            if table.traits.has_partition_columns
             else frozenset(one.column for one in state.partitioning if one.transform == "identity"),
             is_flat,
-            table.staged_suffix,
+            table.traits.has_hive_folders,
+            table.traits.staged_suffix,
         )
         if upserts is not None:
             layout = FileLayout(table.data_folder, upsert_schema(state.schema), flattened=is_flat)
@@ -227,7 +228,7 @@ def _columns(topic: str | None, scan: ScanSource, table: TableCommitter, options
     columns = scan.schema
     if is_flattened(columns, flatten=options.flatten):
         columns = flattened(columns, named)
-    return table_schema(columns, named, has_time=table.has_time)
+    return table_schema(columns, named, has_time=table.traits.has_time)
 
 
 def _partitioning(

@@ -74,6 +74,22 @@ class TableCommit:
     offsets: Mapping[TopicPartition, int]
 
 
+@dataclass(frozen=True)
+class TableTraits:
+    """What distinguishes the data files of a format.
+
+    has_time: a column can have a time of day. has_partition_columns: data files have the columns of identity partition
+    fields. has_hive_folders: readers take the values of partitions from the names of folders, as `country=CH`.
+    staged_suffix: what the names of data files end with until they are committed; empty if nobody finds them by their
+    names.
+    """
+
+    has_time: bool = True
+    has_partition_columns: bool = True
+    has_hive_folders: bool = False
+    staged_suffix: str = ""
+
+
 class TableCommitter(Protocol):
     """One table of a format, for one run."""
 
@@ -88,18 +104,8 @@ class TableCommitter(Protocol):
         ...
 
     @property
-    def staged_suffix(self) -> str:
-        """What the names of data files end with until they are committed: empty if nobody finds them by their names."""
-        ...
-
-    @property
-    def has_time(self) -> bool:
-        """Whether a column can have a time of day."""
-        ...
-
-    @property
-    def has_partition_columns(self) -> bool:
-        """Whether data files have the columns of identity partition fields. False for folders as `country=CH`."""
+    def traits(self) -> TableTraits:
+        """What distinguishes the data files of the format."""
         ...
 
     def begin(self, run: str) -> None:

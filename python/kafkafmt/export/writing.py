@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 # Open files cost memory and a descriptor each. A task that has rows for more partitions closes the largest one first.
 _MOST_OPEN = 64
 _MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000}
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.=-]")
+_MOST_NAME = 200
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -129,7 +132,7 @@ class TableWriter:
     def _new_file(self, key: tuple[PartitionValue, ...]) -> _OpenFile:
         partition = {one.name: value for one, value in zip(self._layout.partitioning, key, strict=True)}
         folders = [
-            f"{one.name}={_folder_text(one, value)}"
+            _folder(one, value, is_read=self._layout.has_hive_folders)
             for one, value in zip(self._layout.partitioning, key, strict=True)
         ]
         path = "/".join([*folders, f"{self._prefix}-{self._count:04}.parquet"])
@@ -250,9 +253,11 @@ def _naming(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _folder_text(one: PartitionField, value: PartitionValue) -> str:
+def _folder(one: PartitionField, value: PartitionValue, *, is_read: bool) -> str:
+    """Return the name of the folder of a partition. Without readers of the name, it needs no escapes."""
     text = one.text(value)
-    return _NULL_FOLDER if text is None else quote(text, safe=" ")
+    name, text = (quote(one.name, safe=" "), _NULL_FOLDER if text is None else quote(text, safe=" "))
+    return f"{name}={text}" if is_read else _UNSAFE.sub("_", f"{name}={text}")[:_MOST_NAME]
 
 
 def _by_partition(

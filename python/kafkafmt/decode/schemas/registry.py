@@ -67,7 +67,9 @@ class SchemaRegistry:
             raise UserError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")
         options = options or RegistryOptions()
         if parts.username is not None:
-            options = replace(options, username=unquote(parts.username), password=unquote(parts.password or ""))
+            options = replace(
+                options, username=unquote(parts.username), password=unquote(parts.password or "")
+            )
         if options.token is not None and options.username is not None:
             raise UserError("a schema registry takes a bearer token or a user name, not both")
         self.url = _without_secrets(url).rstrip("/")
