@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ class PartitionRange:
         return f"partition {self.topic_partition}, offsets {self.start} to {self.end - 1}"
 
 
-def read_runs(wanted: PartitionRange, options: BrokerOptions) -> Iterator[BatchRun]:
+def read_runs(wanted: PartitionRange, options: BrokerOptions) -> Generator[BatchRun, None, None]:
     """Yield the batches of a range.
 
     Raises CorruptFetchedBatchError, with partition and offsets, for damage, unless it is skipped; DataLossError for
