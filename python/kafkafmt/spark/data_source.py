@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from kafkafmt.spark.kafka_data_source import KafkaBatchesDataSource
+from kafkafmt.spark.kafka_data_source import KafkaDataSource
 from kafkafmt.spark.one_line_errors import OneLineErrors
 from kafkafmt.spark.reader import Reader
 from kafkafmt.spark.sink.job import SinkJob
@@ -79,4 +79,4 @@ class KafkafmtDataSource(DataSource):
 
 
 # The data sources that `register` registers.
-SOURCES = (KafkafmtDataSource, KafkaBatchesDataSource)
+SOURCES = (KafkafmtDataSource, KafkaDataSource)

@@ -1,6 +1,11 @@
-"""`format("kafkafmt.kafka")`: read and write the batches of Kafka's partitions as stored, a row each (KIP-712).
+"""`format("kafkafmt.kafka")`: read the records of brokers as Spark's Kafka source does, or stored batches as they are.
 
-    frame = spark.readStream.format("kafkafmt.kafka").option("kafka.bootstrap.servers", "a:9092")
+    frame = spark.read.format("kafkafmt.kafka").option("kafka.bootstrap.servers", "a:9092")
+    orders = frame.option("subscribe", "orders").load()
+
+With `unit=batches` rows are the stored batches (KIP-712):
+
+    frame = spark.readStream.format("kafkafmt.kafka").option("unit", "batches")
     stream = frame.option("subscribe", "orders").load().writeStream.format("kafkafmt.kafka")
     stream.option("kafka.bootstrap.servers", "b:9092").option("checkpointLocation", "/checkpoint").start()
 
@@ -21,22 +26,22 @@ from kafkafmt.spark.tables import is_table
 from kafkafmt.spark.writers import StreamWriter, Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.types import StructType
 
     from kafkafmt.spark.stream_reader import StreamReader
 
 
-class KafkaBatchesDataSource(DataSource):
-    """Reads and writes the batches of Kafka's partitions. The page "Spark" of the documentation has the options."""
+class KafkaDataSource(DataSource):
+    """Reads and writes records and batches of brokers. The page "Spark" of the documentation has the options."""
 
     @classmethod
     def name(cls) -> str:
         return "kafkafmt.kafka"
 
     def schema(self) -> str:
-        from kafkafmt.spark.kafka.options import KafkaReadOptions
-        from kafkafmt.spark.kafka.reading import COLUMN_TYPES
-        from kafkafmt.spark.source.schema import ddl
+        from kafkafmt.spark.kafka.options import unit_of
 
         with OneLineErrors():
             if is_table(self.options):
@@ -44,23 +49,25 @@ class KafkaBatchesDataSource(DataSource):
                     "a table of the catalog: Spark tells none of its options to its readers, and passwords may be "
                     "among them; expected CREATE TEMPORARY VIEW ... USING kafkafmt.kafka OPTIONS (...)"
                 )
-            return ddl(COLUMN_TYPES, KafkaReadOptions.parse_any(self.options).columns or COLUMN_TYPES)
+            unit = unit_of(self.options)
+            return _record_schema(self.options) if unit == "records" else _batch_schema(self.options)
 
     def reader(self, schema: StructType) -> Reader:
-        from kafkafmt.spark.kafka.offset_stream import plan
-        from kafkafmt.spark.kafka.options import KafkaReadOptions
-        from kafkafmt.spark.kafka.reading import COLUMN_TYPES, read_range
-        from kafkafmt.spark.source.schema import OutputColumns
+        from kafkafmt.spark.kafka.options import unit_of
 
         with OneLineErrors():
-            options = KafkaReadOptions.parse(self.options)
-            output = OutputColumns.among(COLUMN_TYPES, options.columns, schema)
-            return Reader(partial(plan, options), partial(read_range, options=options, output=output))
+            unit = unit_of(self.options)
+            read = _record_reader if unit == "records" else _batch_reader
+            return read(self.options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        from kafkafmt.spark.kafka.options import unit_of
+        from kafkafmt.spark.kafka.records.streaming import RecordSource
         from kafkafmt.spark.kafka.streaming import KafkaSource
         from kafkafmt.spark.streaming import stream_reader
 
+        if unit_of(self.options) == "records":
+            return stream_reader(RecordSource(self.options, schema))
         return stream_reader(KafkaSource(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
@@ -78,3 +85,44 @@ class KafkaBatchesDataSource(DataSource):
             if overwrite:
                 raise ValueError("outputMode complete: a topic cannot be replaced; expected append")
             return StreamWriter(SendJob.parse(self.options, schema, more=OF_STREAMS))
+
+
+def _record_schema(options: Mapping[str, str]) -> str:
+    from kafkafmt.spark.kafka.records.options import RecordReadOptions
+    from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES
+    from kafkafmt.spark.source.schema import ddl
+
+    parsed = RecordReadOptions.parse_any(options)
+    every = [name for name in COLUMN_TYPES if name != "headers" or parsed.include_headers]
+    return ddl(COLUMN_TYPES, parsed.columns or every)
+
+
+def _batch_schema(options: Mapping[str, str]) -> str:
+    from kafkafmt.spark.kafka.options import KafkaReadOptions
+    from kafkafmt.spark.kafka.reading import COLUMN_TYPES
+    from kafkafmt.spark.source.schema import ddl
+
+    return ddl(COLUMN_TYPES, KafkaReadOptions.parse_any(options).columns or COLUMN_TYPES)
+
+
+def _record_reader(given: Mapping[str, str], schema: StructType) -> Reader:
+    from kafkafmt.spark.kafka.records.options import RecordReadOptions
+    from kafkafmt.spark.kafka.records.planning import plan
+    from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES, read_records
+    from kafkafmt.spark.source.schema import OutputColumns
+
+    options = RecordReadOptions.parse(given)
+    options.warn_of_ignored(given, is_stream=False)
+    output = OutputColumns.among(COLUMN_TYPES, options.columns, schema)
+    return Reader(partial(plan, options), partial(read_records, options=options, output=output))
+
+
+def _batch_reader(given: Mapping[str, str], schema: StructType) -> Reader:
+    from kafkafmt.spark.kafka.offset_stream import plan
+    from kafkafmt.spark.kafka.options import KafkaReadOptions
+    from kafkafmt.spark.kafka.reading import COLUMN_TYPES, read_range
+    from kafkafmt.spark.source.schema import OutputColumns
+
+    options = KafkaReadOptions.parse(given)
+    output = OutputColumns.among(COLUMN_TYPES, options.columns, schema)
+    return Reader(partial(plan, options), partial(read_range, options=options, output=output))

@@ -7,13 +7,14 @@ import pytest
 from kafkafmt.scanning.selection import LATEST, Bound, TopicSelection
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.writing import SendJob
-from kafkafmt.spark.kafka_data_source import KafkaBatchesDataSource
+from kafkafmt.spark.kafka_data_source import KafkaDataSource
 from kafkafmt.spark.source.options import Amount
 from kafkafmt.spark.writers import Writer
 from kafkafmt.types import TopicPartition
 from spark.writes import schema_of
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+BATCHES = {**SERVERS, "unit": "batches"}
 
 
 def parse(**options: str) -> KafkaReadOptions:
@@ -104,7 +105,7 @@ def test_selection_and_bounds_when_given_then_are_spark_s() -> None:
     ],
 )  # fmt: skip
 def test_bad_option_when_given_then_is_told_in_one_line(options: dict[str, str], message: str) -> None:
-    source = KafkaBatchesDataSource({**SERVERS, **options})
+    source = KafkaDataSource({**BATCHES, **options})
     with pytest.raises(ValueError, match=r"^.+$") as caught:
         source.reader(schema_of(*source.schema().split()[:1]))
     assert str(caught.value).startswith(message)
@@ -127,7 +128,7 @@ def test_bad_option_when_given_then_is_told_in_one_line(options: dict[str, str],
 def test_bad_option_when_given_to_the_sink_then_is_told_in_one_line(
     columns: list[str], options: dict[str, str], message: str
 ) -> None:
-    source = KafkaBatchesDataSource({**SERVERS, **options})
+    source = KafkaDataSource({**SERVERS, **options})
     with pytest.raises(ValueError, match=r"^.+$") as caught:
         source.writer(schema_of(*columns), overwrite=False)
     assert str(caught.value).startswith(message)
@@ -136,9 +137,9 @@ def test_bad_option_when_given_to_the_sink_then_is_told_in_one_line(
 def test_topic_when_to_be_replaced_then_refused() -> None:
     given = {**SERVERS, "topic": "t", "partition": "0"}
     with pytest.raises(ValueError, match=r"^mode overwrite: a topic cannot be replaced; expected append"):
-        KafkaBatchesDataSource(given).writer(schema_of("batch"), overwrite=True)
+        KafkaDataSource(given).writer(schema_of("batch"), overwrite=True)
     with pytest.raises(ValueError, match=r"^outputMode complete: a topic cannot be replaced"):
-        KafkaBatchesDataSource(given).streamWriter(schema_of("batch"), overwrite=True)
+        KafkaDataSource(given).streamWriter(schema_of("batch"), overwrite=True)
     job = SendJob.parse({**given, "kafka.max.batches.per.request": "auto"}, schema_of("batch"))
     assert job.clients.config["max_batches_per_request"] == "auto"
-    assert isinstance(KafkaBatchesDataSource(given).writer(schema_of("batch"), overwrite=False), Writer)
+    assert isinstance(KafkaDataSource(given).writer(schema_of("batch"), overwrite=False), Writer)

@@ -64,6 +64,7 @@ def test_topics_when_read_then_are_the_bytes_that_are_stored(any_broker: Broker)
     assert [row["codec"] for row in found[:5]] == ["none", "gzip", "snappy", "lz4", "zstd"]
     pattern = {
         "kafka.bootstrap.servers": any_broker.bootstrap,
+        "unit": "batches",
         "subscribePattern": "read-.",
         "columns": "topic,partition",
     }
@@ -234,10 +235,12 @@ def test_compacted_topic_when_limited_within_a_gap_then_has_every_batch_once(bro
 
 def test_topic_when_missing_or_offsets_outside_then_one_line(broker: Broker) -> None:
     broker.create_topic("bad")
+    assigned = options_of(broker, "bad", assign='{"bad": [0, 1]}')
+    del assigned["subscribe"]
     for options, message in [
         (options_of(broker, "nowhere"), "no such topic: nowhere"),
         (options_of(broker, "bad,nowhere"), "no such topic: nowhere"),
-        ({"kafka.bootstrap.servers": broker.bootstrap, "assign": '{"bad": [0, 1]}'}, "no such partition: bad-1"),
+        (assigned, "no such partition: bad-1"),
         (options_of(broker, "bad", startingOffsets='{"bad": {"1": 0}}'), "expected an offset for every partition"),
         (options_of(broker, "bad", endingOffsets='{"bad": {"0": 7}}'), "endingOffsets 7 is outside the log"),
     ]:  # fmt: skip

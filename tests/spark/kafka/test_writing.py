@@ -9,7 +9,7 @@ import pytest
 import kafkafmt as kf
 from kafkafmt.log import LogDirectory
 from kafkafmt.spark.kafka.writing import TaskStats
-from kafkafmt.spark.kafka_data_source import KafkaBatchesDataSource
+from kafkafmt.spark.kafka_data_source import KafkaDataSource
 from spark.kafka.topics import arrow, batch, options_of, records, rows
 from spark.writes import schema_of
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("spark")]
 def write(broker: Broker, *parts: Sequence[tuple[str, int, bytes]], **options: Any) -> kf.ForwardingStats:
     """What one task sends, a part a time."""
     given = {name: value for name, value in options_of(broker, "", **options).items() if name != "subscribe"}
-    writer = KafkaBatchesDataSource(given).writer(schema_of("topic", "partition", "batch"), overwrite=False)
+    writer = KafkaDataSource(given).writer(schema_of("topic", "partition", "batch"), overwrite=False)
     found = writer.write(arrow(part) for part in parts)
     assert isinstance(found, TaskStats)
     writer.commit([found])

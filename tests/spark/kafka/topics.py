@@ -13,7 +13,7 @@ from broker.produce import produce
 from kafkafmt.spark.kafka.offset_stream import KafkaStream
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.reading import COLUMN_TYPES, read_range
-from kafkafmt.spark.kafka_data_source import KafkaBatchesDataSource
+from kafkafmt.spark.kafka_data_source import KafkaDataSource
 from kafkafmt.spark.source.schema import OutputColumns, ddl
 from kafkafmt.spark.stream_offsets import Offsets
 from spark.reads import struct
@@ -52,13 +52,13 @@ def send(broker: Broker, topic: str, numbers: Iterable[int], partitions: int = 1
 
 
 def options_of(broker: Broker, topic: str, **options: object) -> dict[str, str]:
-    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "unit": "batches", "subscribe": topic}
     return {**given, **{name.replace("__", "."): str(value) for name, value in options.items()}}
 
 
 def rows(options: dict[str, str]) -> list[dict[str, Any]]:
     """What a read has, a batch each, in the order of the tasks."""
-    source = KafkaBatchesDataSource(options)
+    source = KafkaDataSource(options)
     reader = source.reader(struct(source.schema()))
     return [row for task in reader.partitions() for part in reader.read(task) for row in part.to_pylist()]
 

@@ -48,10 +48,18 @@ def _parse_assignment(value: str) -> frozenset[TopicPartition]:
     return frozenset(found)
 
 
-KAFKA_SOURCE_OPTIONS = (
+UNITS = ("records", "batches")
+UNIT = Option(
+    "unit", one_of(UNITS), "records", "`records`; or `batches`, as stored, with the options of the next table"
+)
+SELECTION_OPTIONS = (
     Option("subscribe", parse_names, None, "topics by name. This option or one of the next two is required"),
     Option("subscribePattern", parse_pattern, None, "topics by a regular expression"),
     Option("assign", _parse_assignment, None, 'partitions, `{"packages": [0, 1]}`'),
+)
+KAFKA_SOURCE_OPTIONS = (
+    Option("unit", one_of(UNITS), None, "`batches`"),
+    *SELECTION_OPTIONS,
     Option(
         "columns",
         parse_columns,
@@ -157,9 +165,7 @@ class KafkaReadOptions:
 
     @classmethod
     def _of(cls, clients: Mapping[str, str], given: Options, *, can_be_stream: bool) -> KafkaReadOptions:
-        if not any(name in given for name in _SELECTIONS):
-            raise ValueError(f"no topics: expected one of the options {', '.join(_SELECTIONS)}")
-        given.ensure_one_of(*_SELECTIONS)
+        ensure_selection(given)
         includes_control = given["includeControlBatches"]
         return cls(
             clients=_consumers(clients, includes_control=includes_control),
@@ -174,6 +180,20 @@ class KafkaReadOptions:
         )
 
 
+def unit_of(options: Mapping[str, str]) -> str:
+    """Return the unit of a read. Raises ValueError for an unknown one."""
+    given = {name: value for name, value in options.items() if name.lower() == UNIT.name}
+    unit: str = Options(given, [UNIT])["unit"]
+    return unit
+
+
+def ensure_selection(given: Options) -> None:
+    """Raise ValueError unless exactly one option selects topics or partitions."""
+    if not any(name in given for name in _SELECTIONS):
+        raise ValueError(f"no topics: expected one of the options {', '.join(_SELECTIONS)}")
+    given.ensure_one_of(*_SELECTIONS)
+
+
 def split_options(options: Mapping[str, str], table: Iterable[Option]) -> tuple[dict[str, str], Options]:
     """Return the options of clients without their prefix `kafka.`, and the others, which must be in the table."""
     clients = {name: value for name, value in options.items() if name.lower().startswith(PREFIX)}
@@ -185,14 +205,20 @@ def _consumers(given: Mapping[str, str], *, includes_control: bool) -> ClientCon
     """Return the options of consumers. By default they read committed records, or all records with control batches."""
     options = parse_consumers(given)
     natural = "read_uncommitted" if includes_control else "read_committed"
-    isolation = options.config.get("isolation_level", natural)
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise ValueError(
-            f"option kafka.isolation.level: expected read_committed or read_uncommitted, found {isolation!r}"
-        )
-    if includes_control and isolation != natural:
+    options = parse_isolation(options, natural)
+    if includes_control and options.config["isolation_level"] != natural:
         raise ValueError(
             "option includeControlBatches: needs kafka.isolation.level=read_uncommitted: without the batches of "
             "aborted transactions their markers mean nothing"
+        )
+    return options
+
+
+def parse_isolation(options: ClientOptions, default: str) -> ClientOptions:
+    """Return the options with their isolation level, or the default one. Raises ValueError for an unknown one."""
+    isolation = options.config.get("isolation_level", default)
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise ValueError(
+            f"option kafka.isolation.level: expected read_committed or read_uncommitted, found {isolation!r}"
         )
     return replace(options, config={**options.config, "isolation_level": isolation})

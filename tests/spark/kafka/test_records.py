@@ -1,0 +1,275 @@
+"""The same queries by Spark's own Kafka source and by `format("kafkafmt.kafka")`: the same schema and rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+
+from broker.jars import SPARK_KAFKA
+from kafkafmt.log import LogDirectory
+from kafkafmt.net import Producer
+from kafkafmt.spark import first_line
+from spark.kafka.topics import RECORDS, START_MS, batch, send, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from broker.broker import Broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+OURS, THEIRS = "kafkafmt.kafka", "kafka"
+BOTH = (THEIRS, OURS)
+# Of each topic: the batches and the partitions.
+PLAIN, TRANSACTIONS, COMPACTED, TRUNCATED = (
+    "same-plain",
+    "same-transactions",
+    "same-compacted",
+    "same-truncated",
+)
+FIRST = 60  # of the truncated topic
+
+
+@dataclass
+class Sources:
+    """Both sources, with the same options."""
+
+    spark: SparkSession
+    broker: Broker
+
+    def read(self, source: str, **options: object) -> DataFrame:
+        return self.spark.read.format(source).options(**self.options(options)).load()
+
+    def options(self, options: dict[str, object]) -> dict[str, str]:
+        given = {"kafka.bootstrap.servers": self.broker.bootstrap, "includeHeaders": "true"}
+        return {**given, **{name.replace("__", "."): str(value) for name, value in options.items()}}
+
+    def rows(self, source: str, **options: object) -> pa.Table:
+        frame = self.read(source, **options)
+        keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
+        return frame.toArrow().sort_by(keys)
+
+    def same_rows(self, **options: object) -> pa.Table:
+        """The rows of both, which are equal."""
+        theirs, ours = (self.rows(source, **options) for source in BOTH)
+        if not ours.equals(theirs):
+            pairs = zip_longest(ours.to_pylist(), theirs.to_pylist())
+            assert next(((mine, other) for mine, other in pairs if mine != other), None) is None
+        assert ours.schema == theirs.schema
+        return ours
+
+    def stream(self, source: str, checkpoint: Path, **options: object) -> list[list[tuple[Any, ...]]]:
+        """The rows of each micro-batch of a query that ends at the present end."""
+        found: list[list[tuple[Any, ...]]] = []
+
+        def keep(frame: DataFrame, _: int) -> None:
+            found.append(sorted(map(tuple, frame.select("topic", "partition", "offset", "value").collect())))
+
+        frame = self.spark.readStream.format(source).options(**self.options(options)).load()
+        writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return [rows for rows in found if rows]
+
+
+def transact(broker: Broker) -> Producer:
+    """Transactions that are committed and aborted, and an open one, whose producer it returns."""
+    producer = Producer(bootstrap_servers=broker.bootstrap, transactional_id="same")
+    producer.init_transactions()
+    for number in range(7):
+        producer.begin_transaction()
+        for partition in range(2):
+            producer.send(TRANSACTIONS, b"%d" % number, partition=partition)
+        producer.flush()
+        if number < 6:
+            (producer.commit_transaction if number % 2 else producer.abort_transaction)()
+    return producer
+
+
+def log_size(broker: Broker, topic: str) -> int:
+    return sum(one.count for one in LogDirectory(broker.log_dir).partition((topic, 0)).batches())
+
+
+@pytest.fixture(scope="module")
+def sources(spark: SparkSession, broker: Broker) -> Iterator[Sources]:
+    SPARK_KAFKA.fetch()
+    broker.create_topic(PLAIN, 3)
+    send(broker, PLAIN, range(30), 3)
+    broker.create_topic(TRANSACTIONS, 2)
+    compact = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.01}
+    broker.create_topic(COMPACTED, 1, compact)
+    send(broker, COMPACTED, range(20))
+    broker.create_topic(TRUNCATED, 1)
+    send(broker, TRUNCATED, range(5))
+    delete(broker, TRUNCATED, FIRST)
+    producer = transact(broker)
+    wait_until(lambda: log_size(broker, COMPACTED) < 20 * RECORDS)
+    yield Sources(spark, broker)
+    producer.abort_transaction()
+    producer.close()
+
+
+def delete(broker: Broker, topic: str, first: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.delete_records({TopicPartition(topic, 0): first})
+    admin.close()
+
+
+def offsets_of(rows: pa.Table) -> list[int]:
+    found: list[int] = rows["offset"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    "isolation", ["read_uncommitted", pytest.param("read_committed", marks=pytest.mark.full)]
+)
+def test_topics_when_read_by_both_then_have_the_same_rows(sources: Sources, isolation: str) -> None:
+    rows = sources.same_rows(subscribePattern="same-", kafka__isolation__level=isolation)
+    counts = {one["values"]: one["counts"] for one in rows["topic"].value_counts().to_pylist()}
+    assert counts[PLAIN] == 30 * RECORDS
+    assert counts[TRANSACTIONS] == (14 if isolation == "read_uncommitted" else 6)
+    assert 0 < counts[COMPACTED] < 20 * RECORDS
+    assert counts[TRUNCATED] == 5 * RECORDS - FIRST
+
+
+@pytest.mark.full
+def test_isolation_when_not_given_then_uncommitted_records_are_read(sources: Sources) -> None:
+    assert sources.same_rows(subscribe=TRANSACTIONS).num_rows == 14
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": {PLAIN: {"0": 30, "1": -2, "2": 249}},
+         "endingOffsets": {PLAIN: {"0": 31, "1": 80, "2": -1}}},
+        {"startingOffsets": {PLAIN: {"0": 7, "1": 7, "2": 7}}, "minPartitions": 8},
+        {"endingOffsets": {PLAIN: {"0": 250, "1": 1, "2": 0}}, "maxRecordsPerPartition": 30},
+        {"startingTimestamp": START_MS + 3000, "endingTimestamp": START_MS + 25_007, "startingOffsets": "earliest"},
+        {"startingTimestamp": START_MS * 2, "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingOffsetsByTimestamp": {PLAIN: {"0": 0, "1": START_MS + 9000, "2": START_MS * 2}},
+         "endingOffsetsByTimestamp": {PLAIN: {"0": START_MS, "1": START_MS * 2, "2": START_MS * 3}},
+         "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+)  # fmt: skip
+def test_bounds_when_given_to_both_then_have_the_same_rows(sources: Sources, options: dict[str, Any]) -> None:
+    given = {name: json.dumps(one) if isinstance(one, dict) else one for name, one in options.items()}
+    sources.same_rows(subscribe=PLAIN, **given)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("parts", [{"minPartitions": 7}, {"maxRecordsPerPartition": 40}, {}])
+def test_tasks_when_cut_then_are_as_many_as_spark_has(sources: Sources, parts: dict[str, Any]) -> None:
+    given = {
+        "startingOffsets": json.dumps({PLAIN: {"0": 0, "1": 90, "2": 100}}),
+        "endingOffsets": json.dumps({PLAIN: {"0": 250, "1": 200, "2": 110}}),
+        **parts,
+    }
+    theirs, ours = (sources.read(source, subscribe=PLAIN, **given).rdd.getNumPartitions() for source in BOTH)
+    assert ours == theirs
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"endingOffsets": "earliest"},
+        {"startingOffsets": json.dumps({PLAIN: {"0": 9, "1": 0}})},
+        {"startingTimestamp": START_MS * 2},
+        {"startingOffsets": json.dumps({PLAIN: {"0": 900, "1": 250, "2": 0}})},
+        {"startingOffsets": json.dumps({PLAIN: {"0": 9, "1": 0, "2": 0}}),
+         "endingOffsets": json.dumps({PLAIN: {"0": 8, "1": 1, "2": 1}})},
+        {"kafka.auto.offset.reset": "latest"},
+        {"kafka.key.deserializer": "StringDeserializer"},
+        {"kafka.enable.auto.commit": "true"},
+        {"kafka.interceptor.classes": "a.B"},
+        {"assign": json.dumps({PLAIN: [0]})},
+        {"minPartitions": 0},
+    ],
+)  # fmt: skip
+def test_options_when_refused_by_spark_then_are_refused_here(
+    sources: Sources, options: dict[str, str]
+) -> None:
+    for source in BOTH:
+        with pytest.raises(Exception, match=r".") as caught:
+            sources.rows(source, subscribe=PLAIN, **options)
+        assert len(first_line(caught.value)) > 10
+
+
+@pytest.mark.full
+def test_truncated_topic_when_offsets_were_deleted_then_data_loss_is_that_of_spark(sources: Sources) -> None:
+    starting = json.dumps({TRUNCATED: {"0": 10}})
+    for source in BOTH:
+        with pytest.raises(Exception, match=r".") as caught:
+            sources.rows(source, subscribe=TRUNCATED, startingOffsets=starting)
+        if source == OURS:
+            line = f"partition {TRUNCATED}-0: expected offset 10, found the log to begin at {FIRST}; failOnDataLoss"
+            assert first_line(caught.value).startswith(line)
+    rows = sources.same_rows(subscribe=TRUNCATED, startingOffsets=starting, failOnDataLoss="false")
+    assert offsets_of(rows) == list(range(FIRST, 5 * RECORDS))
+
+
+def test_stream_when_limited_and_restarted_then_has_the_same_micro_batches(
+    sources: Sources, tmp_path: Path
+) -> None:
+    """A growing topic: more records and a partition come between two runs."""
+    topic = "same-growing"
+    sources.broker.create_topic(topic, 2)
+    send(sources.broker, topic, range(6), 2)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
+    first = {source: sources.stream(source, tmp_path / source, **options) for source in BOTH}
+    assert first[OURS] == first[THEIRS]
+    assert [len(rows) for rows in first[OURS]] == [40, 40, 40, 30]
+    send(sources.broker, topic, range(6, 9), 2)
+    again = {source: sources.stream(source, tmp_path / source, **options) for source in BOTH}
+    assert again[OURS] == again[THEIRS]
+    assert sum(map(len, again[OURS])) == 3 * RECORDS
+    # The checkpoint of Spark's own source is continued by ours: a job changes one word.
+    send(sources.broker, topic, [10], 2)
+    continued = sources.stream(OURS, tmp_path / THEIRS, **options)
+    assert [row[:3] for rows in continued for row in rows] == [(topic, 0, 125 + n) for n in range(RECORDS)]
+
+
+@pytest.mark.full
+def test_stream_when_not_told_where_to_start_then_begins_at_the_latest(
+    sources: Sources, tmp_path: Path
+) -> None:
+    for source in BOTH:
+        assert sources.stream(source, tmp_path / source, subscribe=PLAIN) == []
+
+
+@pytest.mark.full
+def test_stream_when_records_were_deleted_then_data_loss_is_that_of_spark(
+    sources: Sources, tmp_path: Path
+) -> None:
+    topic = "same-lost"
+    sources.broker.create_topic(topic, 1)
+    send(sources.broker, topic, [0])
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    for source in BOTH:
+        sources.stream(source, tmp_path / source, **options)
+    send(sources.broker, topic, range(1, 4))
+    delete(sources.broker, topic, 60)
+    for source in BOTH:
+        with pytest.raises(Exception, match=r"."):
+            sources.stream(source, tmp_path / source, **options)
+    found = [sources.stream(source, tmp_path / source, **options, failOnDataLoss="false") for source in BOTH]
+    assert found[0] == found[1]
+    assert [row[2] for rows in found[1] for row in rows] == list(range(60, 100))
+
+
+def test_batch_when_sent_then_has_the_records_that_are_read(sources: Sources) -> None:
+    """The rows are what was sent, and not only what both read."""
+    rows = sources.rows(OURS, subscribe=PLAIN, columns="value,offset,partition,topic")
+    assert rows.num_rows == 30 * RECORDS
+    assert rows["value"][0].as_py() == b"value 0 of batch 0"
+    assert len(batch(0)) > 0
