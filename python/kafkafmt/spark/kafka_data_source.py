@@ -26,11 +26,13 @@ from kafkafmt.spark.tables import is_table
 from kafkafmt.spark.writers import StreamWriter, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
+    from kafkafmt._util.options import Option
     from kafkafmt.spark.stream_reader import StreamReader
+    from kafkafmt.spark.writers import WriteJob
 
 
 class KafkaDataSource(DataSource):
@@ -71,20 +73,17 @@ class KafkaDataSource(DataSource):
         return stream_reader(KafkaSource(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
-        from kafkafmt.spark.kafka.writing import SendJob
-
         with OneLineErrors():
             if overwrite:
                 raise ValueError("mode overwrite: a topic cannot be replaced; expected append")
-            return Writer(SendJob.parse(self.options, schema))
+            return Writer(_send_job(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        from kafkafmt.spark.kafka.writing import SendJob
-
         with OneLineErrors():
-            if overwrite:
+            if overwrite and _are_batches(schema):
                 raise ValueError("outputMode complete: a topic cannot be replaced; expected append")
-            return StreamWriter(SendJob.parse(self.options, schema, more=OF_STREAMS))
+            # Of records Spark's Kafka sink sends all rows of a complete result, too.
+            return StreamWriter(_send_job(self.options, schema, more=OF_STREAMS))
 
 
 def _record_schema(options: Mapping[str, str]) -> str:
@@ -126,3 +125,17 @@ def _batch_reader(given: Mapping[str, str], schema: StructType) -> Reader:
     options = KafkaReadOptions.parse(given)
     output = OutputColumns.among(COLUMN_TYPES, options.columns, schema)
     return Reader(partial(plan, options), partial(read_range, options=options, output=output))
+
+
+def _are_batches(schema: StructType) -> bool:
+    """Return whether rows to write are batches: they have a column batch, and none named value."""
+    return "batch" in schema.names and "value" not in schema.names
+
+
+def _send_job(options: Mapping[str, str], schema: StructType, *, more: Sequence[Option] = ()) -> WriteJob:
+    from kafkafmt.spark.kafka.records.writing import RecordSendJob
+    from kafkafmt.spark.kafka.writing import SendJob
+
+    if _are_batches(schema):
+        return SendJob.parse(options, schema, more=more)
+    return RecordSendJob.parse(options, schema, more=more)

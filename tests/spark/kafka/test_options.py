@@ -31,7 +31,7 @@ def test_options_when_not_given_then_all_committed_records_are_read() -> None:
         "bootstrap_servers": "127.0.0.1:9092",
         "isolation_level": "read_committed",
     }
-    assert options.topics == TopicSelection(names=("a", "b"))
+    assert options.subscription.topics == TopicSelection(names=("a", "b"))
     assert (options.starting, options.ending) == (Bound(), Bound())
     assert options.fails_on_data_loss
 
@@ -65,7 +65,7 @@ def test_control_batches_when_included_then_so_is_what_is_not_committed() -> Non
 
 def test_selection_and_bounds_when_given_then_are_spark_s() -> None:
     options = parse(assign='{"a": [0, 2]}', endingOffsets='{"a": {"0": 5, "2": -1}}', minPartitions="4")
-    assert options.assigned == {TopicPartition("a", 0), TopicPartition("a", 2)}
+    assert options.subscription.assigned == {TopicPartition("a", 0), TopicPartition("a", 2)}
     assert options.ending.offsets == {TopicPartition("a", 0): 5, TopicPartition("a", 2): None}
     assert options.min_partitions == 4
     stream = KafkaReadOptions.parse_stream(
@@ -78,7 +78,7 @@ def test_selection_and_bounds_when_given_then_are_spark_s() -> None:
     )
     assert stream.starting.offsets == {TopicPartition("a", 0): LATEST}
     assert stream.limit == Amount(rows=9)
-    assert "ab" in stream.topics
+    assert "ab" in stream.subscription.topics
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,12 @@ def test_bad_option_when_given_then_is_told_in_one_line(options: dict[str, str],
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        (["topic", "partition"], {}, "no column batch: found topic, partition"),
+        (["topic", "partition"], {}, "no column value: found topic, partition"),
         (["batch", "partition"], {}, "no topic: expected a column topic, or the option topic for all rows"),
-        (["batch", "value"], {"topic": "t", "partition": "0"}, "unknown column 'value': expected one of"),
+        (["batch", "other"], {"topic": "t", "partition": "0"}, "unknown column 'other': expected one of"),
+        (["value"], {}, "no topic: expected a column topic, or the option topic for all rows"),
+        (["value"], {"topic": "t", "kafka.value.serializer": "S"}, "client option 'value_serializer': expected"),
+        (["value"], {"topic": "t", "codec": "lz4"}, "unknown option 'codec': expected one of"),
         (["batch"], {"topic": "a/b", "partition": "0"}, "option topic: expected a topic's name"),
         (["batch"], {"kafka.compression.type": "lz4"}, "option kafka.compression.type: expected it left out: batches"),
         (["batch"], {"kafka.transactional.id": "t"}, "option kafka.transactional.id: expected it left out"),

@@ -82,7 +82,9 @@ class Sources:
 
 def transact(broker: Broker) -> Producer:
     """Transactions that are committed and aborted, and an open one, whose producer it returns."""
-    producer = Producer(bootstrap_servers=broker.bootstrap, transactional_id="same")
+    # Longer than all tests of this module take: the open transaction must stay open.
+    limit = {"transaction_timeout_ms": 800_000}
+    producer = Producer(bootstrap_servers=broker.bootstrap, transactional_id="same", **limit)
     producer.init_transactions()
     for number in range(7):
         producer.begin_transaction()
@@ -265,6 +267,56 @@ def test_stream_when_records_were_deleted_then_data_loss_is_that_of_spark(
     found = [sources.stream(source, tmp_path / source, **options, failOnDataLoss="false") for source in BOTH]
     assert found[0] == found[1]
     assert [row[2] for rows in found[1] for row in rows] == list(range(60, 100))
+
+
+def test_frame_when_sent_by_both_then_topics_have_the_same_records(sources: Sources) -> None:
+    """Keys choose the partitions, or a column does; keys, values and headers may be null."""
+    spark, broker = sources.spark, sources.broker
+    rows = [
+        (b"key %d" % n if n % 3 else None, f"value {n}" if n % 5 else None, n % 2 if n % 4 else None, n)
+        for n in range(200)
+    ]
+    frame = spark.createDataFrame(rows, "key binary, value string, partition int, other int").coalesce(1)
+    frame = frame.selectExpr(
+        "key",
+        "value",
+        "CASE WHEN key IS NULL THEN other % 2 ELSE partition END AS partition",
+        "CASE WHEN other % 2 = 0 THEN array(struct('n' AS key, key AS value)) END AS headers",
+        "other",
+    )
+    found = {}
+    for source in BOTH:
+        topic = f"sent-by-{source}"
+        broker.create_topic(topic, 2)
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+        frame.write.format(source).options(**options).mode("append").save()
+        columns = ["partition", "offset", "key", "value", "headers"]
+        found[source] = sources.rows(THEIRS, subscribe=topic).select(columns).to_pylist()
+    assert found[OURS] == found[THEIRS]
+    assert len(found[OURS]) == len(rows)
+
+
+@pytest.mark.full
+def test_topic_when_read_and_sent_by_a_stream_then_is_copied_with_its_timestamps(
+    sources: Sources, tmp_path: Path
+) -> None:
+    sources.broker.create_topic("sent-copy", 3)
+    options = sources.options({"subscribe": PLAIN, "startingOffsets": "earliest"})
+    frame = sources.spark.readStream.format(OURS).options(**options).load()
+    servers = {"kafka.bootstrap.servers": sources.broker.bootstrap, "kafka.compression.type": "zstd"}
+    writer = frame.writeStream.format(OURS).options(**servers, topic="sent-copy")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    columns = [name for name in sources.rows(OURS, subscribe=PLAIN).column_names if name != "topic"]
+    copied, wanted = (sources.rows(OURS, subscribe=topic).select(columns) for topic in ("sent-copy", PLAIN))
+    assert copied.equals(wanted)
+
+
+def test_view_when_made_by_sql_then_has_the_records(sources: Sources) -> None:
+    options = f"OPTIONS (`kafka.bootstrap.servers` '{sources.broker.bootstrap}', subscribe '{PLAIN}')"
+    sources.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW plain USING `kafkafmt.kafka` {options}")
+    (row,) = sources.spark.sql("SELECT count(*) AS records, max(offset) AS last FROM plain").collect()
+    assert tuple(row) == (30 * RECORDS, 10 * RECORDS - 1)
 
 
 def test_batch_when_sent_then_has_the_records_that_are_read(sources: Sources) -> None:

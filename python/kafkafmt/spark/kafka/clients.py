@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkafmt.net import RawConsumer, RawProducer
+from kafkafmt.net import Producer, RawConsumer, RawProducer
 from kafkafmt.scanning.brokers.clients import ClientConfig
 
 PREFIX = "kafka."
@@ -21,6 +21,12 @@ _NOT_OF_PRODUCERS = {
     "send_raw_bytes": "this sink writes only batches",
     "transactional_id": "a task that fails is run again by Spark, with another producer",
 }
+_NOT_OF_RECORD_PRODUCERS = {
+    "key_serializer": "keys are sent as bytes; convert them in the DataFrame",
+    "value_serializer": "values are sent as bytes; convert them in the DataFrame",
+    "send_raw_bytes": "rows with a column batch, and none named value, are sent as batches",
+    "transactional_id": "a task that fails is run again by Spark, with another producer",
+}
 
 
 def parse_consumers(given: Mapping[str, str]) -> ClientConfig:
@@ -29,5 +35,10 @@ def parse_consumers(given: Mapping[str, str]) -> ClientConfig:
 
 
 def parse_producers(given: Mapping[str, str]) -> ClientConfig:
-    """Parse options of producers. Raises the errors of `parse_consumers`."""
+    """Parse options of producers of batches. Raises the errors of `parse_consumers`."""
     return ClientConfig.parse(given, RawProducer, _NOT_OF_PRODUCERS, PREFIX)
+
+
+def parse_record_producers(given: Mapping[str, str]) -> ClientConfig:
+    """Parse options of producers of records. Raises the errors of `parse_consumers`."""
+    return ClientConfig.parse(given, Producer, _NOT_OF_RECORD_PRODUCERS, PREFIX)

@@ -7,7 +7,7 @@ driver keeps no state that a stream needs after a restart from its checkpoint.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
@@ -30,8 +30,8 @@ def plan(options: KafkaReadOptions) -> list[RangeTask]:
     """
     cluster = SourceBrokers(options.brokers)
     try:
-        partitions = _selected(cluster, options)
-        _ensure_found(options, partitions)
+        partitions = options.subscription.find(cluster)
+        options.subscription.ensure_found(partitions, options.clients.bootstrap_servers)
         first, last = cluster.beginnings(partitions), cluster.ends(partitions)
         bounds = _Bounds(cluster, first, last)
         starts = bounds.find("startingOffsets", options.starting, first)
@@ -66,8 +66,7 @@ class KafkaStream:
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Return the offsets at which a new stream begins. Raises the errors of `plan`."""
         self._list()
-        if self._options.topics.pattern is None:
-            _ensure_found(self._options, self._ends)
+        self._options.subscription.ensure_found(self._ends, self._options.clients.bootstrap_servers)
         bounds = _Bounds(self._cluster, self._first, self._ends)
         return bounds.find("startingOffsets", self._options.starting, self._first)
 
@@ -120,7 +119,7 @@ class KafkaStream:
         """Do nothing: only the last listing is kept."""
 
     def _list(self) -> None:
-        partitions = _selected(self._cluster, self._options)
+        partitions = self._options.subscription.find(self._cluster)
         self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
         self._listed_for = None
 
@@ -192,25 +191,3 @@ class _Bounds:
             has = f"the log has {first} to {last}"
             raise ValueError(f"partition {one}: {name} {given} is outside the log: {has}")
         return given
-
-
-def _selected(cluster: SourceBrokers, options: KafkaReadOptions) -> list[TopicPartition]:
-    """Return the existing partitions that the options select, in order.
-
-    Topics that do not exist are left out. So are internal topics that only a pattern matches.
-    """
-    topics, assigned = options.topics, options.assigned
-    if assigned is not None:
-        found = cluster.partitions(sorted({one.topic for one in assigned}))
-        return [one for one in found if one in assigned]
-    found = cluster.partitions(None if topics.pattern is not None else topics.names)
-    return [one for one in found if one.topic in topics]
-
-
-def _ensure_found(options: KafkaReadOptions, partitions: Collection[TopicPartition]) -> None:
-    missing: object = options.topics.unmatched({one.topic for one in partitions})
-    if options.assigned is not None:
-        missing = min(options.assigned - set(partitions), default=None)
-    if missing is not None:
-        what = "partition" if options.assigned is not None else "topic"
-        raise ValueError(f"{options.clients.bootstrap_servers}: no such {what}: {missing}")

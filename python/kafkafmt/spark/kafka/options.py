@@ -11,8 +11,9 @@ from kafkafmt._util.sizes import size_text
 from kafkafmt.scanning.brokers.clients import ClientConfig
 from kafkafmt.scanning.brokers.options import DEFAULT_POLL_TIMEOUT_MS, BrokerOptions, OptionNames
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES
-from kafkafmt.scanning.selection import Bound, TopicSelection
+from kafkafmt.scanning.selection import Bound
 from kafkafmt.spark.kafka.clients import PREFIX, parse_consumers
+from kafkafmt.spark.kafka.subscription import Subscription
 from kafkafmt.spark.selection import parse_bound, parse_starting, parse_topic_selection
 from kafkafmt.spark.source.options import BATCH_ONLY, BOUNDS, UNLIMITED, Amount
 from kafkafmt.spark.values import (
@@ -26,7 +27,7 @@ from kafkafmt.spark.values import (
 )
 from kafkafmt.types import TopicPartition
 
-_NAMES = OptionNames(skip_data_loss="failOnDataLoss=false", poll_timeout="kafkaConsumer.pollTimeoutMs")
+NAMES = OptionNames(skip_data_loss="failOnDataLoss=false", poll_timeout="kafkaConsumer.pollTimeoutMs")
 
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
@@ -110,13 +111,11 @@ _STREAM_ONLY = ("maxOffsetsPerTrigger",)
 class KafkaReadOptions:
     """The parsed options of a read; `KAFKA_SOURCE_OPTIONS` describes each.
 
-    assigned: the partitions to read, instead of all partitions of `topics`.
     limit: of a micro-batch, only in offsets.
     """
 
     clients: ClientConfig
-    topics: TopicSelection
-    assigned: frozenset[TopicPartition] | None = None
+    subscription: Subscription
     columns: tuple[str, ...] | None = None
     starting: Bound = field(default_factory=Bound)
     ending: Bound = field(default_factory=Bound)
@@ -133,7 +132,7 @@ class KafkaReadOptions:
         """How the partitions are read."""
         return BrokerOptions(
             self.clients,
-            _NAMES,
+            NAMES,
             includes_control=self.includes_control,
             on_corrupt=self.on_corrupt,
             fails_on_data_loss=self.fails_on_data_loss,
@@ -169,8 +168,7 @@ class KafkaReadOptions:
         includes_control = given["includeControlBatches"]
         return cls(
             clients=_consumers(clients, includes_control=includes_control),
-            topics=parse_topic_selection(given),
-            assigned=given["assign"],
+            subscription=Subscription(parse_topic_selection(given), given["assign"]),
             starting=parse_starting(given, can_be_latest=can_be_stream),
             ending=parse_bound(given, "ending", own="latest", own_number=-1),
             includes_control=includes_control,
@@ -214,7 +212,7 @@ def _consumers(given: Mapping[str, str], *, includes_control: bool) -> ClientCon
     return options
 
 
-def parse_isolation(options: ClientOptions, default: str) -> ClientOptions:
+def parse_isolation(options: ClientConfig, default: str) -> ClientConfig:
     """Return the options with their isolation level, or the default one. Raises ValueError for an unknown one."""
     isolation = options.config.get("isolation_level", default)
     if isolation not in ("read_committed", "read_uncommitted"):

@@ -7,15 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkafmt.scanning.selection import EARLIEST, LATEST
 from kafkafmt.spark.values import MAX_LONG
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkafmt.spark.kafka.cluster import SourceBrokers
+    from kafkafmt.scanning.brokers.cluster import SourceBrokers
     from kafkafmt.spark.stream_offsets import Offsets
-
-# The values in Kafka's ListOffsets and in Spark's JSON.
-LATEST, EARLIEST = -1, -2
 
 ByPartition = Mapping[TopicPartition, int]
 

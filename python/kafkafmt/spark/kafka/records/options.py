@@ -14,25 +14,25 @@ from dataclasses import dataclass
 
 from kafkafmt._util.options import Option, Options
 from kafkafmt._util.sizes import size_text
+from kafkafmt.scanning.brokers.clients import ClientConfig
+from kafkafmt.scanning.brokers.options import DEFAULT_POLL_TIMEOUT_MS, BrokerOptions
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES
-from kafkafmt.scanning.selection import TopicSelection
-from kafkafmt.spark.kafka.clients import ClientOptions
+from kafkafmt.scanning.selection import EARLIEST, LATEST, TopicSelection
+from kafkafmt.spark.kafka.clients import parse_consumers
 from kafkafmt.spark.kafka.options import (
-    DEFAULT_POLL_TIMEOUT_MS,
+    NAMES,
     SELECTION_OPTIONS,
     UNIT,
-    KafkaReadOptions,
     ensure_selection,
     parse_isolation,
     split_options,
 )
 from kafkafmt.spark.kafka.records.bounds import (
-    EARLIEST,
-    LATEST,
     RecordBound,
     ensure_in_order,
     parse_by_partition,
 )
+from kafkafmt.spark.kafka.subscription import Subscription
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.values import (
     MAX_INT,
@@ -166,12 +166,13 @@ _BATCH_ONLY = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 class RecordReadOptions:
     """The parsed options of a read; `RECORD_SOURCE_OPTIONS` describes each.
 
-    brokers: the clients, the topics and partitions, and what happens at damage and data loss.
+    brokers: the clients, and what happens at damage and data loss.
     min_offsets, max_delay_seconds: the least offsets of a micro-batch, and how long fewer wait.
     fetch_attempts, fetch_interval_seconds: how often and how far apart ends that went back are asked for again.
     """
 
-    brokers: KafkaReadOptions
+    brokers: BrokerOptions
+    subscription: Subscription
     starting: RecordBound
     ending: RecordBound
     columns: tuple[str, ...] | None = None
@@ -225,16 +226,16 @@ class RecordReadOptions:
             raise ValueError(
                 f"option minOffsetsPerTrigger: expected at most maxOffsetsPerTrigger, {most}, found {least}"
             )
-        brokers = KafkaReadOptions(
+        brokers = BrokerOptions(
             clients=_consumers(clients),
-            topics=_topics(given),
-            assigned=given["assign"],
+            names=NAMES,
             fails_on_data_loss=given["failOnDataLoss"],
             on_corrupt=given["onCorrupt"],
             poll_timeout_ms=given["kafkaConsumer.pollTimeoutMs"],
         )
         return cls(
             brokers=brokers,
+            subscription=Subscription(_topics(given), given["assign"]),
             starting=_bound(given, "starting", start),
             ending=_bound(given, "ending", LATEST),
             **given.in_snake_case("columns", "includeHeaders", "minPartitions", "maxBatchBytes"),
@@ -296,7 +297,7 @@ def _topics(given: Options) -> TopicSelection:
     return TopicSelection(names=given["subscribe"] or (), pattern=found_anywhere)
 
 
-def _consumers(given: Mapping[str, str]) -> ClientOptions:
+def _consumers(given: Mapping[str, str]) -> ClientConfig:
     """Return the options of consumers. By default they read uncommitted records, too, as Kafka's consumers do."""
     without_group = {name: value for name, value in given.items() if name.lower() != "group.id"}
-    return parse_isolation(ClientOptions.of_consumers(without_group), "read_uncommitted")
+    return parse_isolation(parse_consumers(without_group), "read_uncommitted")

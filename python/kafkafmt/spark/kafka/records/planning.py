@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from kafkafmt.spark.kafka.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.runs import PartitionRange
 from kafkafmt.spark.kafka.records.bounds import in_logs
-from kafkafmt.spark.kafka.records.ranges import RecordRange, cut_ranges
+from kafkafmt.spark.kafka.records.ranges import cut_ranges
 from kafkafmt.spark.kafka.records.reading import RecordTask
 from kafkafmt.spark.stream_offsets import Losses
 
 if TYPE_CHECKING:
     from kafkafmt.spark.kafka.records.options import RecordReadOptions
-    from kafkafmt.types import TopicPartition
 
 
 def plan(options: RecordReadOptions) -> list[RecordTask]:
@@ -24,8 +24,8 @@ def plan(options: RecordReadOptions) -> list[RecordTask]:
     """
     cluster = SourceBrokers(options.brokers)
     try:
-        partitions = cluster.partitions()
-        ensure_found(options, partitions)
+        partitions = options.subscription.find(cluster)
+        options.subscription.ensure_found(partitions, options.brokers.clients.bootstrap_servers)
         starts, ends = (bound.find(cluster, partitions) for bound in (options.starting, options.ending))
         first, last = cluster.beginnings(partitions), cluster.ends(partitions)
     finally:
@@ -37,26 +37,13 @@ def plan(options: RecordReadOptions) -> list[RecordTask]:
             found = f"{options.starting.name} is offset {starts[one]}, {options.ending.name} is offset {ends[one]}"
             raise ValueError(f"partition {one}: expected a start before the end, found {found}")
     ranges = [
-        RecordRange(one, *(losses.first_offset(one, offset, first[one], last[one]) for offset in offsets))
+        PartitionRange(one, *(losses.first_offset(one, offset, first[one], last[one]) for offset in offsets))
         for one in partitions
         if (offsets := (starts[one], ends[one]))[0] < offsets[1]
     ]
     return tasks_of(ranges, options) or [RecordTask(None)]
 
 
-def tasks_of(ranges: Collection[RecordRange], options: RecordReadOptions) -> list[RecordTask]:
+def tasks_of(ranges: Collection[PartitionRange], options: RecordReadOptions) -> list[RecordTask]:
     """Return the tasks that read these ranges."""
     return [RecordTask(one) for one in cut_ranges(ranges, options.min_partitions, options.max_records)]
-
-
-def ensure_found(options: RecordReadOptions, partitions: Collection[TopicPartition]) -> None:
-    """Raise ValueError if a named topic or partition does not exist. A pattern may match none."""
-    wanted = options.brokers
-    missing: object = None
-    if wanted.assigned is not None:
-        missing = min(wanted.assigned - set(partitions), default=None)
-    elif wanted.topics.pattern is None:
-        missing = wanted.topics.unmatched({one.topic for one in partitions})
-    if missing is not None:
-        what = "partition" if wanted.assigned is not None else "topic"
-        raise ValueError(f"{wanted.clients.bootstrap_servers}: no such {what}: {missing}")

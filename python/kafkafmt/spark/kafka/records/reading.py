@@ -13,15 +13,14 @@ from pyspark.sql.datasource import InputPartition
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns.arrow import boolean_array, int64_values
 from kafkafmt.columns.read import COLUMNS, arrow_batches, arrow_schema
+from kafkafmt.scanning.brokers.runs import PartitionRange, read_runs
 from kafkafmt.scanning.splits import bounded
-from kafkafmt.spark.kafka.reading import OffsetRange, read_runs
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.errors import KafkaFormatError
     from kafkafmt.spark.kafka.records.options import RecordReadOptions
-    from kafkafmt.spark.kafka.records.ranges import RecordRange
     from kafkafmt.spark.source.schema import OutputColumns
 
 COLUMN_TYPES: dict[str, pa.DataType] = {field.name: field.type for field in arrow_schema(COLUMNS)}
@@ -30,7 +29,7 @@ COLUMN_TYPES: dict[str, pa.DataType] = {field.name: field.type for field in arro
 class RecordTask(InputPartition):
     """A task that reads one range; None if there is nothing to read."""
 
-    def __init__(self, wanted: RecordRange | None) -> None:
+    def __init__(self, wanted: PartitionRange | None) -> None:
         super().__init__(None)
         self.range = wanted
 
@@ -64,7 +63,7 @@ def read_records(
         return
     columns = list(output.columns)
     built = columns if "offset" in columns else [*columns, "offset"]
-    runs = read_runs(OffsetRange(wanted.topic_partition, wanted.start, wanted.end), options.brokers)
+    runs = read_runs(wanted, options.brokers)
     source = _FetchedRuns(wanted.topic_partition, runs)
     for rows in arrow_batches(source, built, verify=False, chunk_bytes=options.max_batch_bytes):
         offsets = int64_values(rows.column("offset"))

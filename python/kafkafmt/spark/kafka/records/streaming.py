@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kafkafmt.spark.kafka.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.runs import PartitionRange
 from kafkafmt.spark.kafka.records.bounds import in_logs
 from kafkafmt.spark.kafka.records.options import RecordReadOptions
-from kafkafmt.spark.kafka.records.planning import ensure_found, tasks_of
-from kafkafmt.spark.kafka.records.ranges import RecordRange
+from kafkafmt.spark.kafka.records.planning import tasks_of
 from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES, RecordTask, read_records
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.source.schema import OutputColumns
@@ -77,7 +77,8 @@ class RecordStream:
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Return the offsets at which a new stream begins. Raises ValueError as `plan` does, and BrokerError."""
         self._list({})
-        ensure_found(self._options, self._ends)
+        servers = self._options.brokers.clients.bootstrap_servers
+        self._options.subscription.ensure_found(self._ends, servers)
         return in_logs(self._options.starting.find(self._cluster, self._ends), self._first, self._ends)
 
     def latest_offsets(
@@ -120,7 +121,7 @@ class RecordStream:
             first, stop = self._first_offset(one, start.get(one)), end[one]
             if stop > self._ends[one]:
                 stop = self._losses.first_offset(one, stop, self._first[one], self._ends[one])
-            ranges.append(RecordRange(one, first, stop))
+            ranges.append(PartitionRange(one, first, stop))
         return tasks_of(ranges, self._options)
 
     def forget(self, offsets: Offsets) -> None:
@@ -131,7 +132,7 @@ class RecordStream:
         for attempt in range(self._options.fetch_attempts):
             if attempt:
                 time.sleep(self._options.fetch_interval_seconds)
-            partitions = self._cluster.partitions()
+            partitions = self._options.subscription.find(self._cluster)
             self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
             if all(self._ends.get(one, offset) >= offset for one, offset in known.items()):
                 break
