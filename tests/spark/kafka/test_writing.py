@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("spark")]
 
 def write(broker: Broker, *parts: Sequence[tuple[str, int, bytes]], **options: Any) -> kf.ForwardingStats:
     """What one task sends, a part a time."""
-    given = {name: value for name, value in options_of(broker, "", **options).items() if name != "subscribe"}
+    of_reads = ("subscribe", "unit")
+    given = {name: value for name, value in options_of(broker, "", **options).items() if name not in of_reads}
     writer = KafkaDataSource(given).writer(schema_of("topic", "partition", "batch"), overwrite=False)
     found = writer.write(arrow(part) for part in parts)
     assert isinstance(found, TaskStats)
