@@ -9,6 +9,9 @@
 1
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from _kafkafmt.batches.scan import INDEX_DTYPE
 from _kafkafmt.crc.checksums import crc32c
 from _kafkafmt.records.decode import Record
@@ -43,7 +46,14 @@ from kafkafmt.records.file import FileRecords
 from kafkafmt.records.remote import RemoteRecords
 from kafkafmt.types import Codec, ControlRecord, ControlRecordType, TimestampType, TopicPartition
 
+if TYPE_CHECKING:
+    from kafkafmt.scanning.errors import ScanError
+    from kafkafmt.scanning.scan import Scan, scan
+
 __version__ = "0.1.0"
+
+# The modules of names that are imported at their first use.
+_LAZY = {"Scan": "scanning.scan", "ScanError": "scanning.errors", "scan": "scanning.scan"}
 
 __all__ = [
     "INDEX_DTYPE",
@@ -84,6 +94,8 @@ __all__ = [
     "Records",
     "RefusalReason",
     "RemoteRecords",
+    "Scan",
+    "ScanError",
     "TimestampType",
     "TopicPartition",
     "UnsupportedCompressionTypeError",
@@ -94,6 +106,14 @@ __all__ = [
     "codecs",
     "crc32c",
     "log",
+    "scan",
     "split_batch",
     "split_to_fit",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name at its first use. So `import kafkafmt` needs no PyArrow."""
+    if name in _LAZY:
+        return getattr(import_module(f"kafkafmt.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

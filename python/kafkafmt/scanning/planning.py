@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from kafkafmt.log.end_tracker import EndTracker
-from kafkafmt.log.splitting import Split
 from kafkafmt.scanning.logs import find_logs
 from kafkafmt.scanning.selection import ensure_all_named
 
 if TYPE_CHECKING:
     from kafkafmt.log.indexes import AbortedTransaction
     from kafkafmt.log.log_snapshot import LogSnapshot
+    from kafkafmt.log.splitting import Split
     from kafkafmt.scanning.options import LogReadOptions
     from kafkafmt.scanning.selection import Bound
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _OPEN_COST_BYTES = 64 * 1024
 _MAX_OFFSET = 2**63 - 1
 # A bound or a cut costs round trips to a store, most of them sequential.
-_PLANNED_AT_ONCE = 16
+PLANNED_AT_ONCE = 16
 
 
 def plan_logs(options: LogReadOptions) -> list[tuple[Split, ...]]:
@@ -39,8 +40,10 @@ def plan_logs(options: LogReadOptions) -> list[tuple[Split, ...]]:
     partitions = {str(log): log.topic_partition for log in logs}
     ensure_all_named(options.names.starting, options.starting, partitions)
     ensure_all_named(options.names.ending, options.ending, partitions)
-    with ThreadPoolExecutor(_PLANNED_AT_ONCE) as threads:
-        of_logs = list(threads.map(lambda log: list(_splits(log, options)), logs))
+    with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
+        of_logs = list(
+            threads.map(lambda log: list(planned_log(log, options).splits(options.split_bytes)), logs)
+        )
     return list(tasks(chain.from_iterable(of_logs), options.split_bytes))
 
 
@@ -79,7 +82,25 @@ def find_bound(log: LogSnapshot, name: str, bound: Bound) -> int | None:
     return offset
 
 
-def _splits(log: LogSnapshot, options: LogReadOptions) -> Iterator[Split]:
+@dataclass(frozen=True)
+class PlannedLog:
+    """A log and the part of it that is read.
+
+    start, end: offsets; None for those of the log. aborted: the transactions whose records are left out.
+    """
+
+    log: LogSnapshot
+    start: int | None
+    end: int | None
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    def splits(self, split_bytes: int) -> Iterator[Split]:
+        """Yield the splits of the part, of about `split_bytes` each."""
+        return self.log.splits(split_bytes, self.start, self.end, self.aborted)
+
+
+def planned_log(log: LogSnapshot, options: LogReadOptions) -> PlannedLog:
+    """Find the part of a log that is read. Raises as `plan_logs`."""
     start, end = _bounds(log, options)
     aborted: tuple[AbortedTransaction, ...] = ()
     if options.isolation == "read_committed":
@@ -87,7 +108,7 @@ def _splits(log: LogSnapshot, options: LogReadOptions) -> Iterator[Split]:
         tracker.follow_listed(log, follows_transactions=True)
         aborted, stable = tracker.aborted_transactions, tracker.first_open_offset
         end = stable if end is None or (stable is not None and stable < end) else end
-    yield from log.splits(options.split_bytes, start, end, aborted)
+    return PlannedLog(log, start, end, aborted)
 
 
 def _bounds(log: LogSnapshot, options: LogReadOptions) -> tuple[int | None, int | None]:

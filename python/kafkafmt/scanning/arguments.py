@@ -1,0 +1,131 @@
+"""Check the arguments of `kafkafmt.scan`, and convert them to what a source takes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from kafkafmt._util.names import unknown_name
+from kafkafmt.columns.read import COLUMNS
+from kafkafmt.scanning.errors import ScanError
+from kafkafmt.scanning.selection import TopicSelection
+from kafkafmt.types import TopicPartition, milliseconds
+
+Path: TypeAlias = "str | os.PathLike[str]"
+Partition: TypeAlias = "TopicPartition | tuple[str, int]"
+# The first offset, and the one after the last; None is the start or the end of the partition.
+OffsetBounds: TypeAlias = "tuple[int | None, int | None]"
+Offsets: TypeAlias = (
+    "OffsetBounds | Mapping[TopicPartition, OffsetBounds] | Mapping[tuple[str, int], OffsetBounds]"
+)
+Timestamps: TypeAlias = "tuple[int | datetime | None, int | datetime | None]"
+
+DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def parse_paths(source: Path | Iterable[Path]) -> tuple[str, ...]:
+    """Return the paths and URIs of a source. Raises ScanError without any."""
+    try:
+        given = [source] if isinstance(source, (str, os.PathLike)) else source
+        paths = tuple(os.fspath(path) for path in given)
+    except TypeError:
+        paths = ()
+    if not paths or not all(isinstance(path, str) and path for path in paths):
+        raise ScanError(f"source: expected a path, a URI, or several of them, found {source!r}")
+    return paths
+
+
+def parse_topics(
+    topics: str | Iterable[str] | None, partitions: Iterable[TopicPartition] | None
+) -> TopicSelection:
+    """Return the topics by names and globs; without them, those of the partitions. Raises ScanError."""
+    if topics is None:
+        return TopicSelection(names=tuple(sorted({one.topic for one in partitions or ()})))
+    given = [topics] if isinstance(topics, str) else list(topics)
+    if not given or not all(isinstance(name, str) and name for name in given):
+        raise ScanError(f"topics: expected a name, a glob or several of them, found {topics!r}")
+    globs = [name for name in given if _GLOB.search(name)]
+    return TopicSelection(names=tuple(name for name in given if name not in globs), globs=tuple(globs))
+
+
+def parse_partitions(partitions: Partition | Iterable[Partition] | None) -> frozenset[TopicPartition] | None:
+    """Return the partitions; None for all. Raises ScanError."""
+    if partitions is None:
+        return None
+    is_one = isinstance(partitions, tuple) and isinstance(partitions[0], str)
+    given: Iterable[Any] = [partitions] if is_one else partitions
+    try:
+        found = frozenset(TopicPartition(*one) for one in given)
+    except TypeError:
+        found = frozenset()
+    if not found or not all(isinstance(one.topic, str) and type(one.partition) is int for one in found):
+        raise ScanError(f"partitions: expected a TopicPartition or several of them, found {partitions!r}")
+    return found
+
+
+def parse_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the names of the columns, by default all but headers. Raises ScanError."""
+    if columns is None:
+        return DEFAULT_COLUMNS
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    for name in names:
+        if name not in COLUMNS:
+            raise ScanError(unknown_name("column", str(name), COLUMNS))
+        if names.count(name) > 1:
+            raise ScanError(f"columns: expected each once, found {name} twice")
+    if not names:
+        raise ScanError("columns: expected one at least, found none")
+    return names
+
+
+def parse_offsets(offsets: Offsets | None) -> OffsetBounds | Mapping[TopicPartition, OffsetBounds]:
+    """Return the bounds of all partitions, or of each. Raises ScanError."""
+    if offsets is None:
+        return (None, None)
+    if isinstance(offsets, Mapping):
+        return {
+            TopicPartition(*one): _offset_bounds(bounds, f"offsets of {TopicPartition(*one)}")
+            for one, bounds in offsets.items()
+        }
+    return _offset_bounds(offsets, "offsets")
+
+
+def _offset_bounds(bounds: object, what: str) -> OffsetBounds:
+    if (
+        not isinstance(bounds, Sequence)
+        or len(bounds) != 2
+        or not all(one is None or (type(one) is int and one >= 0) for one in bounds)
+    ):
+        raise ScanError(f"{what}: expected (start, end) of offsets or None, found {bounds!r}")
+    start, end = bounds
+    if start is not None and end is not None and start > end:
+        raise ScanError(f"{what}: the start {start} is after the end {end}")
+    return start, end
+
+
+def parse_timestamps(timestamps: Timestamps | None) -> tuple[int | None, int | None]:
+    """Return the bounds in milliseconds. Raises ScanError."""
+    if timestamps is None:
+        return None, None
+    if not isinstance(timestamps, Sequence) or len(timestamps) != 2:
+        raise ScanError(
+            f"timestamps: expected (from, to) of datetimes, milliseconds or None, found {timestamps!r}"
+        )
+    start, end = (None if one is None else _rounded_up(one) for one in timestamps)
+    if start is not None and end is not None and start > end:
+        raise ScanError(f"timestamps: the start {timestamps[0]} is after the end {timestamps[1]}")
+    return start, end
+
+
+def _rounded_up(time: int | datetime) -> int:
+    """Return milliseconds. A record, whose time is in milliseconds, is at or after both or neither of the times."""
+    try:
+        found = milliseconds(time, "timestamps")
+    except (TypeError, ValueError) as error:
+        raise ScanError(str(error)) from None
+    return found + 1 if isinstance(time, datetime) and time.microsecond % 1000 else found

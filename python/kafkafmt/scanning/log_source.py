@@ -1,0 +1,167 @@
+"""The records of logs, for a scan: folders and URIs, in tasks of some splits of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from kafkafmt._util.names import some_names
+from kafkafmt.columns.read import arrow_schema
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.overlaps import find_readable_end
+from kafkafmt.scanning.errors import ScanError
+from kafkafmt.scanning.logs import find_logs
+from kafkafmt.scanning.options import LogReadOptions, ReadColumns
+from kafkafmt.scanning.planning import PLANNED_AT_ONCE, PlannedLog, planned_log, tasks
+from kafkafmt.scanning.splits import read_split
+from kafkafmt.scanning.tasks import OffsetRange
+from kafkafmt.storage.locations import without_secrets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafmt.log.log_snapshot import LogSnapshot
+    from kafkafmt.log.splitting import Split
+    from kafkafmt.types import TopicPartition
+
+
+@dataclass(frozen=True)
+class LogTask:
+    """Splits of segments that one process reads. It can be pickled.
+
+    ranges: the offsets of each partition among which the task reads; those of tasks that share a segment overlap.
+    """
+
+    splits: tuple[Split, ...]
+    options: LogReadOptions
+    columns: tuple[str, ...]
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+    @property
+    def size_in_bytes(self) -> int:
+        return sum(split.end - split.start for split in self.splits)
+
+    def read(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows. Raises the errors of `read_split`."""
+        names = self.columns if columns is None else tuple(columns)
+        output = ReadColumns(names, arrow_schema(names))
+        for split in self.splits:
+            yield from read_split(split, self.options, output)
+
+
+@dataclass(frozen=True)
+class _BoundedLog:
+    """A planned log, and its offsets. reaches_end: the end is that of the listed log."""
+
+    planned: PlannedLog
+    range: OffsetRange
+    reaches_end: bool
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """The records of logs. A `RecordSource`.
+
+    options: its bounds have timestamps only. partitions: those that are read; None for all of the topics.
+    """
+
+    options: LogReadOptions
+    partitions: frozenset[TopicPartition] | None = None
+
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        """Return the offsets of the partitions. Raises as `plan_logs`; damage at the end of a log is not raised."""
+        return {one: found.range for one, found in self._logs.items()}
+
+    def since(self, timestamp: int) -> LogSource:
+        """Return the source from each partition's first record at or after a time in milliseconds on."""
+        before = self.options.starting.timestamp
+        latest = timestamp if before is None else max(before, timestamp)
+        starting = replace(self.options.starting, timestamp=latest)
+        return replace(self, options=replace(self.options, starting=starting))
+
+    def tasks(
+        self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
+    ) -> Sequence[LogTask]:
+        """Return the tasks of the ranges, by topic, partition and offset. Splits of small logs share a task."""
+        logs = [(one, self._part(one, wanted)) for one, wanted in sorted(ranges.items()) if one in self._logs]
+        with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
+            found = list(threads.map(lambda one: list(one[1].splits(split_bytes)), logs))
+        of_folders = {
+            split.segment.path.parent: one
+            for (one, _), some in zip(logs, found, strict=True)
+            for split in some
+        }
+        # The tasks do not find the logs again, so the paths, which may have credentials, stay here.
+        options = replace(self.options, paths=(), file_system={})
+        made = []
+        for splits in tasks(chain.from_iterable(found), split_bytes):
+            covered: dict[TopicPartition, OffsetRange] = {}
+            for split in splits:
+                one = of_folders[split.segment.path.parent]
+                covered[one] = _with_split(covered.get(one), split, ranges[one])
+            made.append(LogTask(splits, options, tuple(columns), covered))
+        return made
+
+    def _part(self, one: TopicPartition, wanted: OffsetRange) -> PlannedLog:
+        found = self._logs[one]
+        end = None if found.reaches_end and wanted.end >= found.range.end else wanted.end
+        return replace(found.planned, start=wanted.start, end=end)
+
+    @cached_property
+    def _logs(self) -> dict[TopicPartition, _BoundedLog]:
+        try:
+            found = find_logs(self.options)
+        except ValueError as error:
+            raise ScanError(str(error)) from None
+        logs = {}
+        for log in found:
+            if log.topic_partition is None:
+                raise ScanError(
+                    f"{log.folder}: expected a folder named TOPIC-PARTITION; give its one partition as partitions="
+                )
+            logs[log.topic_partition] = log
+        if self.partitions is not None:
+            missing = sorted(self.partitions - logs.keys())
+            if missing:
+                paths = ", ".join(map(without_secrets, self.options.paths))
+                raise ScanError(
+                    f"no partition {missing[0]} in {paths}: found {some_names(map(str, sorted(logs)))}"
+                )
+            logs = {one: logs[one] for one in self.partitions}
+        with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
+            bounded = threads.map(lambda log: _bounded(log, self.options), logs.values())
+            return dict(zip(logs, bounded, strict=True))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_logs"}
+
+
+def _bounded(log: LogSnapshot, options: LogReadOptions) -> _BoundedLog:
+    planned = planned_log(log, options)
+    end = _end_offset(log) if planned.end is None else planned.end
+    start = min(max(planned.start or 0, log.start_offset), end)
+    return _BoundedLog(planned, OffsetRange(start, end), planned.end is None)
+
+
+def _end_offset(log: LogSnapshot) -> int:
+    """Return the end of a log. After damage at the end, that of the last readable batch: a task reports the damage."""
+    try:
+        end = log.end_offset
+    except KafkaFormatError:
+        end = None
+    if end is not None:
+        return end
+    ends = (find_readable_end(segment) for segment in reversed(log.read_segments.segments))
+    return max(next(ends), log.start_offset)
+
+
+def _with_split(covered: OffsetRange | None, split: Split, wanted: OffsetRange) -> OffsetRange:
+    """Return the offsets that earlier splits and this one may have, by the bounds of its segment."""
+    first = split.segment.base_offset if split.start_offset is None else split.start_offset
+    last = split.segment.next_base_offset if split.end_offset is None else split.end_offset
+    start = max(first, wanted.start) if covered is None else covered.start
+    return OffsetRange(start, wanted.end if last is None else max(start, min(last, wanted.end)))

@@ -1,0 +1,244 @@
+"""Scan the records of topics as Arrow: bounded, lazily, and only what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.scanning.arguments import (
+    OffsetBounds,
+    Offsets,
+    Partition,
+    Path,
+    Timestamps,
+    parse_columns,
+    parse_offsets,
+    parse_partitions,
+    parse_paths,
+    parse_timestamps,
+    parse_topics,
+)
+from kafkafmt.scanning.errors import ScanError
+from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES, DEFAULT_SPLIT_BYTES, LogReadOptions
+from kafkafmt.scanning.selection import Bound
+from kafkafmt.scanning.tasks import OffsetRange
+from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS, without_secrets
+from kafkafmt.types import ISOLATIONS, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafmt.scanning.source import RecordSource
+    from kafkafmt.scanning.tasks import ScanTask
+
+
+def scan(
+    source: Path | Iterable[Path],
+    *,
+    topics: str | Iterable[str] | None = None,
+    partitions: Partition | Iterable[Partition] | None = None,
+    offsets: Offsets | None = None,
+    timestamps: Timestamps | None = None,
+    columns: Iterable[str] | None = None,
+    isolation: str = "read_uncommitted",
+    on_corrupt: str = "fail",
+    batch_bytes: int = DEFAULT_BATCH_BYTES,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    verify: bool = True,
+    from_segment_start: bool = False,
+    check_overlaps: bool | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Scan:
+    """Return a scan of the records of topics. Nothing is read before its rows, its ranges or its tasks are asked for.
+
+    Args:
+        source: a log directory, a partition folder, a segment file, a pattern of these, or a URI (`s3://`,
+            `tiered+s3://`, `backup+file://`); or several.
+        topics: a name, a glob, or several of them. By default all but Kafka's own topics.
+        partitions: those that are read. If the source is one folder that is not named TOPIC-PARTITION, its partition.
+        offsets: (start, end) for all partitions, or for each partition in a mapping of all of them; None is the start
+            or the end of the partition. Offsets outside a partition are no error: there are no rows.
+        timestamps: (from, to), aware datetimes or milliseconds, or None. Each partition begins at its first record
+            whose timestamp is `from` or later, and ends before its first one whose timestamp is `to` or later.
+        columns: some of key, value, topic, partition, offset, timestamp, timestampType and headers, in any order; by
+            default all but headers. Other columns are not materialised.
+        isolation: "read_committed" leaves out aborted transactions, and ends before the first open one.
+        on_corrupt: "fail" raises an error for damage, after the rows before it; "skip" logs a warning.
+        batch_bytes: about the size of a record batch. max_decompressed_bytes: the most that a batch may decompress to.
+        verify: check CRCs.
+        from_segment_start: also read records below the log start offset, which are deleted, if segments have them.
+        check_overlaps: look up the end of each segment, so that offsets that two segments have are read once. None:
+            only of local segments.
+        options: settings of the file systems of URIs, such as `region` and `endpoint_override`, and of views.
+
+    Raises ScanError, in one line, for arguments that have no meaning.
+    """
+    _ensure_arrow()
+    parts = parse_partitions(partitions)
+    start, end = parse_timestamps(timestamps)
+    if isolation not in ISOLATIONS:
+        raise ScanError(f"isolation: expected {' or '.join(ISOLATIONS)}, found {isolation!r}")
+    if on_corrupt not in ("fail", "skip"):
+        raise ScanError(f"on_corrupt: expected fail or skip, found {on_corrupt!r}")
+    for name, size in (("batch_bytes", batch_bytes), ("max_decompressed_bytes", max_decompressed_bytes)):
+        if type(size) is not int or size < 1:
+            raise ScanError(f"{name}: expected a number of bytes, 1 or more, found {size!r}")
+    paths = parse_paths(source)
+    read = LogReadOptions(
+        paths=paths,
+        topics=parse_topics(topics, parts),
+        topic_partition=next(iter(parts)) if parts is not None and len(parts) == 1 else None,
+        starting=Bound(timestamp=start),
+        ending=Bound(timestamp=end),
+        isolation=isolation,
+        on_corrupt=on_corrupt,
+        verify=verify,
+        from_segment_start=from_segment_start,
+        checks_overlaps=check_overlaps,
+        max_decompressed_bytes=max_decompressed_bytes,
+        max_batch_bytes=batch_bytes,
+        file_system=_file_system_options(options or {}),
+    )
+    from kafkafmt.scanning.log_source import LogSource
+
+    shown = ", ".join(map(without_secrets, paths))
+    return Scan(ScanRequest(LogSource(read, parts), shown, parse_columns(columns), parse_offsets(offsets)))
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """What a scan reads. shown: the source, for people. wanted: the ranges within those of the source; None for all."""
+
+    source: RecordSource
+    shown: str
+    columns: tuple[str, ...]
+    offsets: OffsetBounds | Mapping[TopicPartition, OffsetBounds] = (None, None)
+    wanted: Mapping[TopicPartition, OffsetRange] | None = None
+
+
+class Scan:
+    """A bounded read of records. It is lazy, can be pickled, and does not change. `kafkafmt.scan` makes it.
+
+    Records that are added after its ranges are known are not read. Libraries that take Arrow's C stream, such as
+    pyarrow, DuckDB and Polars, take a scan.
+    """
+
+    def __init__(self, request: ScanRequest) -> None:
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"Scan({self._request.shown}, columns={', '.join(self._request.columns)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_request": replace(self._request, wanted=self.__dict__.get("_ranges", self._request.wanted))}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows: the columns of Spark's Kafka source, with its types."""
+        from kafkafmt.columns.read import arrow_schema
+
+        return arrow_schema(self._request.columns)
+
+    def ranges(self) -> dict[TopicPartition, OffsetRange]:
+        """Return the offsets that are read of each partition, from `start` to before `end`. The first call fixes them.
+
+        A partition without such offsets has an empty range. Raises FileNotFoundError and ValueError, in one line, for
+        a source without such topics and partitions, and OSError.
+        """
+        return dict(self._ranges)
+
+    @cached_property
+    def _ranges(self) -> dict[TopicPartition, OffsetRange]:
+        request = self._request
+        found, bounds = request.source.ranges(), request.offsets
+        if isinstance(bounds, Mapping):
+            _ensure_same(bounds, found)
+        wanted = found if request.wanted is None else request.wanted
+        return {
+            one: _clamped(
+                _clamped(range_, wanted[one]), bounds[one] if isinstance(bounds, Mapping) else bounds
+            )
+            for one, range_ in sorted(found.items())
+            if one in wanted
+        }
+
+    def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Scan:
+        """Return the scan of these offsets of these partitions alone. Raises ScanError for others than it has."""
+        own = self.ranges()
+        for one in ranges:
+            if one not in own:
+                raise ScanError(f"no partition {one} in {self._request.shown}")
+        clamped = {one: _clamped(own[one], wanted) for one, wanted in ranges.items()}
+        return Scan(replace(self._request, wanted=clamped))
+
+    def select(self, columns: Iterable[str]) -> Scan:
+        """Return the scan with these columns, in this order. Others are not materialised. Raises ScanError."""
+        return Scan(replace(self._request, columns=parse_columns(columns)))
+
+    def tasks(self, split_bytes: int = DEFAULT_SPLIT_BYTES) -> list[ScanTask]:
+        """Return the parts of the scan, in order. Each is read by one process, and can be sent to it.
+
+        split_bytes: about the stored bytes that a task reads. Raises as `ranges`.
+        """
+        if split_bytes < 1:
+            raise ScanError(f"split_bytes: expected 1 or more, found {split_bytes}")
+        filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
+        return list(self._request.source.tasks(filled, self._request.columns, split_bytes)) if filled else []
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows by topic, partition and ascending offset, in record batches of about `batch_bytes`.
+
+        Raises as `ranges`, and KafkaFormatError for damage, after the rows before it.
+        """
+        for task in self.tasks():
+            yield from task.read()
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as a table. Raises as `to_batches`."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as Arrow's C stream (the Arrow PyCapsule interface)."""
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+def _clamped(found: OffsetRange, bounds: Sequence[int | None]) -> OffsetRange:
+    """Return the offsets of a range within bounds. A range without any is empty, and lies within `found`."""
+    start, end = bounds
+    first = min(max(found.start, start or 0), found.end)
+    return OffsetRange(first, max(first, found.end if end is None else min(found.end, end)))
+
+
+def _ensure_same(bounds: Mapping[TopicPartition, OffsetBounds], found: Iterable[TopicPartition]) -> None:
+    unknown, missing = sorted(set(bounds) - set(found)), sorted(set(found) - set(bounds))
+    if unknown:
+        raise ScanError(f"offsets: no partition {unknown[0]}: found {', '.join(map(str, sorted(found)))}")
+    if missing:
+        raise ScanError(
+            f"offsets: expected those of every partition, found none of {', '.join(map(str, missing))}"
+        )
+
+
+def _file_system_options(options: Mapping[str, str]) -> Mapping[str, str]:
+    from kafkafmt._util.names import unknown_name
+
+    known = (*FILE_SYSTEM_OPTIONS, *VIEW_OPTIONS)
+    for name in options:
+        if name not in known:
+            raise ScanError(unknown_name("option", name, known))
+    return options
+
+
+def _ensure_arrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise ScanError("a scan needs pyarrow: pip install 'kafkafmt[arrow]'") from None

@@ -1,0 +1,35 @@
+"""What a scan needs of a source of records: partitions with offsets, and tasks that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kafkafmt.scanning.tasks import OffsetRange, ScanTask
+    from kafkafmt.types import TopicPartition
+
+
+class RecordSource(Protocol):
+    """Partitions of logs or of a cluster. It can be pickled.
+
+    The names of the columns are those of `kafkafmt.columns.read.COLUMNS`.
+    """
+
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        """Return the offsets of the partitions, also of empty ones. They are fixed at the first call.
+
+        Raises FileNotFoundError and ValueError, in one line, for a source without such topics and partitions; OSError
+        of a store; BrokerError of a cluster.
+        """
+        ...
+
+    def since(self, timestamp: int) -> RecordSource:
+        """Return the source from each partition's first record at or after a time in milliseconds on."""
+        ...
+
+    def tasks(
+        self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
+    ) -> Sequence[ScanTask]:
+        """Return tasks of about `split_bytes` that read these ranges, which are within `ranges()`, in order."""
+        ...
