@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 
+import kafkafmt
 from bench.broker import broker_of
 from bench.segments import MIB
 from bench.spark.logs import ROOT, Topic
 from bench.spark.measure import local_spark
-from bench.spark.scans import COLUMNS, LogScan
 from kafkafmt.export.layout import WriteOptions
 from kafkafmt.export.plan import ExportOptions
+from kafkafmt.scanning.arguments import DEFAULT_COLUMNS
 from kafkafmt.spark import export
 
 if TYPE_CHECKING:
@@ -43,19 +44,19 @@ PARTITIONS = 4
 
 def ours(spark: SparkSession, folders: Sequence[Path]) -> None:
     options = ExportOptions(write=WriteOptions(compression=COMPRESSION))
-    (row,) = export(spark, LogScan(folders), str(WRITTEN), options).collect()
+    (row,) = export(spark, kafkafmt.scan(folders), str(WRITTEN), options).collect()
     if row["error"] is not None:
         raise SystemExit(row["error"])
 
 
 def data_source(spark: SparkSession, folders: Sequence[Path]) -> None:
     frame = spark.read.format("kafkafmt").load([str(folder) for folder in folders])
-    frame.select(*COLUMNS).write.parquet(str(WRITTEN), compression=COMPRESSION)
+    frame.select(*DEFAULT_COLUMNS).write.parquet(str(WRITTEN), compression=COMPRESSION)
 
 
 def kafka_source(spark: SparkSession, topic: str, servers: str) -> None:
     frame = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    frame.load().select(*COLUMNS).write.parquet(str(WRITTEN), compression=COMPRESSION)
+    frame.load().select(*DEFAULT_COLUMNS).write.parquet(str(WRITTEN), compression=COMPRESSION)
 
 
 def command(folders: Sequence[Path]) -> None:

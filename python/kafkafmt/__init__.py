@@ -116,4 +116,6 @@ def __getattr__(name: str) -> Any:
     """Import a name at its first use. So `import kafkafmt` needs no PyArrow."""
     if name in _LAZY:
         return getattr(import_module(f"kafkafmt.{_LAZY[name]}"), name)
+    if name == "decode":
+        return import_module("kafkafmt.decode")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

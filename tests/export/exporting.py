@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from export.scans import FolderScan
+from export.scans import folder_scan
 from kafkafmt.export.partitioning import parse_partitioning
 from kafkafmt.export.plan import ExportOptions
 from kafkafmt.export.running import TableReport, run_export
@@ -17,7 +17,7 @@ from kafkafmt.export.tables import Destination
 
 
 def export(source: Path, target: Path, kind: str = "parquet", **options: Any) -> list[TableReport]:
-    scan = FolderScan(source, options.pop("type", None))
+    scan = folder_scan(source, options.pop("type", None))
     destination = Destination(str(target), kind, one_table=options.pop("one_table", False))
     if "partition_by" in options:
         options["partition_by"] = parse_partitioning(options["partition_by"])

@@ -8,7 +8,7 @@ from typing import Any
 import deltalake
 import pytest
 
-from export.scans import FolderScan, write_log
+from export.scans import folder_scan, write_log
 from export.test_iceberg import destination_of, other_writer, table_of
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
@@ -25,7 +25,7 @@ def destination(lake: Path, kind: str) -> Destination:
 
 def export(source: Path, lake: Path, kind: str, partition_by: str = "day(timestamp)") -> int:
     options = ExportOptions(parse_partitioning(partition_by) if partition_by else ())
-    (report,) = run_export(FolderScan(source), destination(lake, kind), options)
+    (report,) = run_export(folder_scan(source), destination(lake, kind), options)
     assert report.error is None
     return report.rows
 

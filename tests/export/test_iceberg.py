@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from export.scans import FolderScan, write_log
+from export.scans import folder_scan, write_log
 from kafkafmt.export.errors import ExportError, SchemaConflictError, TableConflictError
 from kafkafmt.export.partitioning import parse_partitioning
 from kafkafmt.export.plan import ExportOptions, plan_table
@@ -42,7 +42,7 @@ def destination_of(lake: Path, **more: Any) -> Destination:
 
 def export(source: Path, lake: Path, partition_by: str = "", **more: Any) -> list[TableReport]:
     fields = parse_partitioning(partition_by) if partition_by else ()
-    scan = FolderScan(source, more.pop("type", None))
+    scan = folder_scan(source, more.pop("type", None))
     reports = list(run_export(scan, destination_of(lake), ExportOptions(partition_by=fields, **more)))
     for report in reports:
         if report.error is not None:
@@ -156,7 +156,7 @@ def test_commit_when_another_writer_appends_meanwhile_then_both_are_kept(tmp_pat
     source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
     export(source, lake)
     source_with(source, 100)
-    plan = plan_table("orders", FolderScan(source), destination_of(lake), ExportOptions())
+    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
     files = [file for task in plan.tasks for file in task.run_task()]
     require = plan.table.require
     calls: list[int] = []
@@ -178,7 +178,7 @@ def test_commit_when_another_export_has_committed_then_is_refused_and_its_files_
     tmp_path: Path,
 ) -> None:
     source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
-    plan = plan_table("orders", FolderScan(source), destination_of(lake), ExportOptions())
+    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
     files = [file for task in plan.tasks for file in task.run_task()]
     with pytest.raises(TableConflictError, match="another export writes to this table"):
         export(source, lake)
@@ -193,7 +193,7 @@ def test_commit_when_another_export_has_committed_then_is_refused_and_its_files_
 
 
 def test_catalog_when_it_is_not_configured_then_the_error_names_it(tmp_path: Path) -> None:
-    source = FolderScan(source_with(tmp_path / "logs", 0))
+    source = folder_scan(source_with(tmp_path / "logs", 0))
     destination = Destination("raw", "iceberg", catalog="nowhere")
     (report,) = run_export(source, destination, ExportOptions())
     assert isinstance(report.error, ExportError)
@@ -283,7 +283,7 @@ def test_export_when_the_warehouse_is_on_s3_then_the_settings_of_the_catalog_rea
     }
     destination = Destination("raw", "iceberg", options)
     for first in (0, 100):
-        source = FolderScan(source_with(tmp_path / "logs", first))
+        source = folder_scan(source_with(tmp_path / "logs", first))
         (report,) = run_export(source, destination, ExportOptions(parse_partitioning("hour(timestamp)")))
         assert (report.rows, report.error) == (100, None)
     assert offsets(load_catalog(None, **options).load_table(("raw", "orders"))) == list(range(200))

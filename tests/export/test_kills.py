@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from export.exporting import export, read
-from export.scans import FolderScan, write_log
+from export.scans import folder_scan, write_log
 from kafkafmt.export.errors import TableConflictError
 from kafkafmt.export.plan import ExportOptions, plan_table
 from kafkafmt.export.tables import Destination
@@ -108,7 +108,7 @@ def test_export_when_another_one_runs_then_is_refused_and_the_other_commits(
     tmp_path: Path, kind: str
 ) -> None:
     source, target = source_with(tmp_path / "logs", 0), tmp_path / "lake"
-    plan = plan_table("orders", FolderScan(source), Destination(str(target), kind), ExportOptions())
+    plan = plan_table("orders", folder_scan(source), Destination(str(target), kind), ExportOptions())
     with pytest.raises(TableConflictError, match="another export writes to this table"):
         export(source, target, kind)
     plan.commit([file for task in plan.tasks for file in task.run_task()])
@@ -121,7 +121,7 @@ def test_commit_when_the_lease_was_lost_and_another_has_committed_then_is_refuse
     tmp_path: Path, kind: str
 ) -> None:
     source, target = source_with(tmp_path / "logs", 0), tmp_path / "lake"
-    plan = plan_table("orders", FolderScan(source), Destination(str(target), kind), ExportOptions())
+    plan = plan_table("orders", folder_scan(source), Destination(str(target), kind), ExportOptions())
     files = [file for task in plan.tasks for file in task.run_task()]
     lease = plan.table._lease
     os.close(lease._descriptor)  # as if the file system had no locks

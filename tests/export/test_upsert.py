@@ -16,7 +16,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from export.scans import FolderScan
+from export.scans import folder_scan
 from export.test_iceberg import destination_of, table_of
 from kafkafmt import Codec, RecordBatchBuilder
 from kafkafmt.export.errors import ExportError
@@ -46,7 +46,7 @@ def destination(lake: Path, kind: str, **more: Any) -> Destination:
 def upsert(source: Path, lake: Path, kind: str, partition_by: str = "") -> None:
     fields = parse_partitioning(partition_by) if partition_by else ()
     for report in run_export(
-        FolderScan(source), destination(lake, kind), ExportOptions(partition_by=fields, mode="upsert")
+        folder_scan(source), destination(lake, kind), ExportOptions(partition_by=fields, mode="upsert")
     ):
         if report.error is not None:
             raise report.error
@@ -129,7 +129,7 @@ def test_upsert_when_values_are_records_then_a_record_of_nulls_is_no_tombstone(
     source, lake = tmp_path / "logs", tmp_path / "lake"
     write(source / "orders-0", 0, [(0, b"a", b'{"id": null}'), (0, b"b", b'{"id": 2}')])
     options = ExportOptions(mode="upsert")
-    scan = FolderScan(source, pa.struct([("id", pa.int64())]))
+    scan = folder_scan(source, pa.struct([("id", pa.int64())]))
     plan = plan_table("orders", scan, destination(lake, kind), options)
     plan.commit([file for task in plan.tasks for file in task.run_task()])
     if kind == "iceberg":

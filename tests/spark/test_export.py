@@ -16,7 +16,7 @@ import pytest
 
 from export import scans
 from export.exporting import places, read
-from export.scans import FolderScan, write_log
+from export.scans import folder_scan, write_log
 from export.test_iceberg import destination_of, offsets, table_of
 from kafkafmt.export.partitioning import parse_partitioning
 from kafkafmt.export.plan import ExportOptions
@@ -57,7 +57,7 @@ def test_export_when_it_runs_again_after_new_records_then_each_is_in_the_table_o
     options = ExportOptions(parse_partitioning("hour(timestamp)"))
     for first in (0, 200):
         source = write_logs(tmp_path / "logs", first)
-        rows = export(spark, FolderScan(source), destination, options).collect()
+        rows = export(spark, folder_scan(source), destination, options).collect()
         found = {row["topic"]: (row["status"], row["records"], row["error"]) for row in rows}
         assert found == {"orders": ("exported", 600, None), "users": ("exported", 200, None)}
     if kind == "iceberg":
@@ -76,7 +76,7 @@ def test_export_when_a_log_is_damaged_then_its_table_fails_and_the_others_are_ex
     content = bytearray(log.read_bytes())
     content[-10] ^= 1
     log.write_bytes(content)
-    rows = export(spark, FolderScan(source), str(lake), format="delta").collect()
+    rows = export(spark, folder_scan(source), str(lake), format="delta").collect()
     found = {row["topic"]: row for row in rows}
     assert found["users"]["status"] == "exported"
     assert "CRC" in found["orders"]["error"]
@@ -90,7 +90,7 @@ def test_export_when_mode_is_upsert_then_the_table_has_the_latest_row_of_each_ke
     for first in (0, 200):
         write_log(source, "orders-0", first, 200)
         rows = export(
-            spark, FolderScan(source), Destination(str(lake), "delta"), ExportOptions(mode="upsert")
+            spark, folder_scan(source), Destination(str(lake), "delta"), ExportOptions(mode="upsert")
         ).collect()
         assert [row["error"] for row in rows] == [None]
     table = read(lake / "orders", "delta")
@@ -146,7 +146,7 @@ def test_export_when_the_driver_is_killed_then_the_next_one_has_each_record_once
     run.communicate()
     assert deltalake.DeltaTable(lake / "orders").version() == 0
     assert list(lake.rglob("part-*.parquet"))
-    (row,) = export(spark, FolderScan(source), str(lake), format="delta").collect()
+    (row,) = export(spark, folder_scan(source), str(lake), format="delta").collect()
     assert (row["records"], row["error"]) == (400_000, None)
     names = {Path(path).name for path in deltalake.DeltaTable(lake / "orders").file_uris()}
     assert not files_left(lake / "orders", names)

@@ -159,6 +159,17 @@ class BatchDecoder:
             fields += [pa.field(f"{side}_error", pa.string()) for side in self._decoders]
         return pa.schema(fields)
 
+    def projected(self, names: Sequence[str]) -> BatchDecoder | None:
+        """Return the decoder whose result has the columns `names` of `schema`, and perhaps others.
+
+        Returns None if nothing that these columns have is decoded.
+        """
+        sides = {side for side in self._decoders if side in names or f"{side}_error" in names}
+        if not sides:
+            return None
+        columns = [name for name in self._columns if name in names or name in sides]
+        return BatchDecoder(columns, {side: self._decoders[side] for side in sides}, self._on_error)
+
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Decode a batch with the columns `input_columns`, in any order. The rows stay in order.
 

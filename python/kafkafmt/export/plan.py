@@ -43,7 +43,11 @@ class ScanSource(Protocol):
         ...
 
     def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> ScanSource:
-        """Return the scan of these offsets of these partitions alone."""
+        """Return the scan of these offsets of these partitions alone, with the same schema."""
+        ...
+
+    def of_topic(self, topic: str) -> ScanSource:
+        """Return the scan of one topic, with the schema of its own records."""
         ...
 
     def tasks(self, split_bytes: int) -> Sequence[ScanTask]: ...
@@ -133,7 +137,7 @@ def sources_of(scan: ScanSource, destination: Destination) -> Iterator[tuple[str
         yield None, scan
         return
     for topic in sorted({one.topic for one in ranges}):
-        yield topic, scan.within({one: wanted for one, wanted in ranges.items() if one.topic == topic})
+        yield topic, scan.of_topic(topic)
 
 
 def plan_table(

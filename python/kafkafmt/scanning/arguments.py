@@ -6,13 +6,17 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kafkafmt._util.names import unknown_name
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.selection import TopicSelection
 from kafkafmt.types import TopicPartition, milliseconds
+
+if TYPE_CHECKING:
+    from kafkafmt.decode.decoding import Decoding
+    from kafkafmt.decode.options import Format
 
 Path: TypeAlias = "str | os.PathLike[str]"
 Partition: TypeAlias = "TopicPartition | tuple[str, int]"
@@ -129,3 +133,19 @@ def _rounded_up(time: int | datetime) -> int:
     except (TypeError, ValueError) as error:
         raise ScanError(str(error)) from None
     return found + 1 if isinstance(time, datetime) and time.microsecond % 1000 else found
+
+
+def parse_decoding(decode: object, columns: Iterable[str]) -> Decoding:
+    """Return the decoding of a format of values, or the given one. Raises UserError."""
+    from kafkafmt.decode.decoding import Decoding
+
+    decoding = Decoding(value=cast("Format", decode)) if isinstance(decode, str) else decode
+    if not isinstance(decoding, Decoding):
+        raise ScanError(
+            f"decode: expected a Decoding, or the format of values, found {type(decode).__name__}"
+        )
+    if not any(side in columns for side in decoding.sides()):
+        raise ScanError(
+            f"{' and '.join(decoding.sides())}: expected among the columns, as decode has its format"
+        )
+    return decoding

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.columns.read import arrow_schema
 from kafkafmt.scanning.arguments import (
     OffsetBounds,
     Offsets,
@@ -15,12 +16,14 @@ from kafkafmt.scanning.arguments import (
     Path,
     Timestamps,
     parse_columns,
+    parse_decoding,
     parse_offsets,
     parse_partitions,
     parse_paths,
     parse_timestamps,
     parse_topics,
 )
+from kafkafmt.scanning.decoded import DecodedTask
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES, DEFAULT_SPLIT_BYTES, LogReadOptions
 from kafkafmt.scanning.selection import Bound
@@ -31,6 +34,9 @@ from kafkafmt.types import ISOLATIONS, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkafmt.decode.batch_decoder import BatchDecoder
+    from kafkafmt.decode.decoding import Decoding
+    from kafkafmt.decode.options import Format
     from kafkafmt.scanning.source import RecordSource
     from kafkafmt.scanning.tasks import ScanTask
 
@@ -43,6 +49,7 @@ def scan(
     offsets: Offsets | None = None,
     timestamps: Timestamps | None = None,
     columns: Iterable[str] | None = None,
+    decode: Decoding | Format | None = None,
     isolation: str = "read_uncommitted",
     on_corrupt: str = "fail",
     batch_bytes: int = DEFAULT_BATCH_BYTES,
@@ -65,6 +72,8 @@ def scan(
             whose timestamp is `from` or later, and ends before its first one whose timestamp is `to` or later.
         columns: some of key, value, topic, partition, offset, timestamp, timestampType and headers, in any order; by
             default all but headers. Other columns are not materialised.
+        decode: how keys and values become Arrow columns: a `kafkafmt.decode.Decoding`, or the format of values alone,
+            such as "json" or "text".
         isolation: "read_committed" leaves out aborted transactions, and ends before the first open one.
         on_corrupt: "fail" raises an error for damage, after the rows before it; "skip" logs a warning.
         batch_bytes: about the size of a record batch. max_decompressed_bytes: the most that a batch may decompress to.
@@ -104,18 +113,23 @@ def scan(
     )
     from kafkafmt.scanning.log_source import LogSource
 
-    shown = ", ".join(map(without_secrets, paths))
-    return Scan(ScanRequest(LogSource(read, parts), shown, parse_columns(columns), parse_offsets(offsets)))
+    names, shown = parse_columns(columns), ", ".join(map(without_secrets, paths))
+    decoding = None if decode is None else parse_decoding(decode, names)
+    return Scan(ScanRequest(LogSource(read, parts), shown, names, parse_offsets(offsets), decoding))
 
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What a scan reads. shown: the source, for people. wanted: the ranges within those of the source; None for all."""
+    """What a scan reads.
+
+    shown: the source, for people. wanted: the ranges within those of the source; None for all.
+    """
 
     source: RecordSource
     shown: str
     columns: tuple[str, ...]
     offsets: OffsetBounds | Mapping[TopicPartition, OffsetBounds] = (None, None)
+    decoding: Decoding | None = None
     wanted: Mapping[TopicPartition, OffsetRange] | None = None
 
 
@@ -126,21 +140,37 @@ class Scan:
     pyarrow, DuckDB and Polars, take a scan.
     """
 
-    def __init__(self, request: ScanRequest) -> None:
+    def __init__(self, request: ScanRequest, whole: Scan | None = None) -> None:
+        """whole: the scan whose types of decoded columns this one has, as it is a part of it."""
         self._request = request
+        self._whole = self if whole is None else whole
 
     def __repr__(self) -> str:
         return f"Scan({self._request.shown}, columns={', '.join(self._request.columns)})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_request": replace(self._request, wanted=self.__dict__.get("_ranges", self._request.wanted))}
-
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows: the columns of Spark's Kafka source, with its types."""
-        from kafkafmt.columns.read import arrow_schema
+        """The schema of the rows: the columns of Spark's Kafka source, with its types, or with those of the decoding.
 
-        return arrow_schema(self._request.columns)
+        If the types of decoded columns depend on the records, this reads the first ones.
+        """
+        return arrow_schema(self._request.columns) if self._decoder is None else self._decoder.schema
+
+    @property
+    def _decoder(self) -> BatchDecoder | None:
+        return self._whole._own_decoder
+
+    @cached_property
+    def _own_decoder(self) -> BatchDecoder | None:
+        request = self._request
+        if request.decoding is None:
+            return None
+        topics = sorted({one.topic for one in self._ranges})
+        return request.decoding.decoder(request.columns, topics=topics, sample=self._undecoded)
+
+    def _undecoded(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for task in self._stored_tasks(columns, DEFAULT_SPLIT_BYTES):
+            yield from task.read()
 
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
         """Return the offsets that are read of each partition, from `start` to before `end`. The first call fixes them.
@@ -166,17 +196,28 @@ class Scan:
         }
 
     def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Scan:
-        """Return the scan of these offsets of these partitions alone. Raises ScanError for others than it has."""
-        own = self.ranges()
+        """Return the scan of these offsets of these partitions alone, with the same schema.
+
+        Raises ScanError for other partitions than the scan has.
+        """
+        return Scan(replace(self._request, wanted=self._within(ranges)), self._whole)
+
+    def of_topic(self, topic: str) -> Scan:
+        """Return the scan of one topic. The types of its decoded columns are those of this topic alone.
+
+        Raises ScanError if the scan does not have the topic.
+        """
+        ranges = {one: wanted for one, wanted in self._ranges.items() if one.topic == topic}
+        if not ranges:
+            raise ScanError(f"no topic {topic!r} in {self._request.shown}")
+        return Scan(replace(self._request, wanted=ranges))
+
+    def _within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
+        own = self._ranges
         for one in ranges:
             if one not in own:
-                raise ScanError(f"no partition {one} in {self._request.shown}")
-        clamped = {one: _clamped(own[one], wanted) for one, wanted in ranges.items()}
-        return Scan(replace(self._request, wanted=clamped))
-
-    def select(self, columns: Iterable[str]) -> Scan:
-        """Return the scan with these columns, in this order. Others are not materialised. Raises ScanError."""
-        return Scan(replace(self._request, columns=parse_columns(columns)))
+                raise ScanError(f"no partition {TopicPartition(*one)} in {self._request.shown}")
+        return {TopicPartition(*one): _clamped(own[one], wanted) for one, wanted in ranges.items()}
 
     def tasks(self, split_bytes: int = DEFAULT_SPLIT_BYTES) -> list[ScanTask]:
         """Return the parts of the scan, in order. Each is read by one process, and can be sent to it.
@@ -185,8 +226,15 @@ class Scan:
         """
         if split_bytes < 1:
             raise ScanError(f"split_bytes: expected 1 or more, found {split_bytes}")
+        decoder = self._decoder
+        if decoder is None:
+            return list(self._stored_tasks(self._request.columns, split_bytes))
+        stored = self._stored_tasks(decoder.input_columns, split_bytes)
+        return [DecodedTask(task, decoder) for task in stored]
+
+    def _stored_tasks(self, columns: Sequence[str], split_bytes: int) -> Sequence[ScanTask]:
         filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
-        return list(self._request.source.tasks(filled, self._request.columns, split_bytes)) if filled else []
+        return self._request.source.tasks(filled, columns, split_bytes) if filled else []
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows by topic, partition and ascending offset, in record batches of about `batch_bytes`.

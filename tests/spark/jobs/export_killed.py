@@ -10,7 +10,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import kafkafmt.spark
-from export.scans import FolderScan
+from export.scans import folder_scan
 
 
 def main(source, target, kind, master, folder=None, marker=None):
@@ -21,7 +21,7 @@ def main(source, target, kind, master, folder=None, marker=None):
         builder = builder.config("spark.executorEnv.PYTHONPATH", ":".join(paths))
         builder = builder.config("spark.executorEnv.KILL_ONCE", marker)
     spark = builder.getOrCreate()
-    rows = kafkafmt.spark.export(spark, FolderScan(source), target, format=kind).collect()
+    rows = kafkafmt.spark.export(spark, folder_scan(source), target, format=kind).collect()
     print(json.dumps([row.asDict() for row in rows]))
     spark.stop()
 
