@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -76,12 +76,16 @@ class LogSource:
         """Return the offsets of the partitions. Raises as `plan_logs`; damage at the end of a log is not raised."""
         return {one: found.range for one, found in self._logs.items()}
 
-    def since(self, timestamp: int) -> LogSource:
-        """Return the source from each partition's first record at or after a time in milliseconds on."""
-        before = self.options.starting.timestamp
-        latest = timestamp if before is None else max(before, timestamp)
-        starting = replace(self.options.starting, timestamp=latest)
-        return replace(self, options=replace(self.options, starting=starting))
+    def find_timestamp(
+        self, timestamp: int, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int | None]:
+        """Return the offset of each partition's first record at or after a time in milliseconds; None without any."""
+        with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
+            found = threads.map(lambda one: self._logs[one].planned.log.find_timestamp(timestamp), partitions)
+            return {
+                one: None if place is None else place.offset
+                for one, place in zip(partitions, found, strict=True)
+            }
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -26,12 +27,15 @@ from kafkafmt.scanning.arguments import (
 from kafkafmt.scanning.decoded import DecodedTask
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES, DEFAULT_SPLIT_BYTES, LogReadOptions
+from kafkafmt.scanning.row_bounds import RowBounds
 from kafkafmt.scanning.selection import Bound
 from kafkafmt.scanning.tasks import OffsetRange
 from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS, without_secrets
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow as pa
 
     from kafkafmt.decode.batch_decoder import BatchDecoder
@@ -236,19 +240,54 @@ class Scan:
         filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
         return self._request.source.tasks(filled, columns, split_bytes) if filled else []
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    def matching(self, wanted: RowBounds) -> Scan:
+        """Return the scan without records that are outside of bounds. It may still have some of them.
+
+        Offsets and partitions outside are not read, nor what is before the first record in the bounds of time.
+        """
+        ranges = {one: found for one, found in self._ranges.items() if wanted.has_partition(one)}
+        ranges = {one: _clamped(found, wanted.offsets) for one, found in ranges.items()}
+        filled = [one for one, found in ranges.items() if found.end > found.start]
+        if wanted.first_timestamp is not None and filled:
+            for one, start in self._request.source.find_timestamp(wanted.first_timestamp, filled).items():
+                ranges[one] = _clamped(ranges[one], (ranges[one].end if start is None else start, None))
+        return self.within(ranges)
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows by topic, partition and ascending offset, in record batches of about `batch_bytes`.
+
+        columns: some of `schema`, in any order; None for all. Others are not materialised and not decoded.
 
         Raises as `ranges`, and KafkaFormatError for damage, after the rows before it.
         """
         for task in self.tasks():
-            yield from task.read()
+            yield from task.read(columns)
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as a table. Raises as `to_batches`."""
         import pyarrow as pa
 
         return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all rows as a pandas DataFrame. Raises as `to_batches`, and ScanError without pandas."""
+        ensure_package("to_pandas", "pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.LazyFrame:
+        """Return a LazyFrame that reads the scan when it is collected. Raises ScanError without Polars.
+
+        Only columns that the query needs are read. What its filters say of partitions and offsets is not read, nor
+        records before the first one that its filters on timestamps match. A limit ends the scan.
+        """
+        ensure_package("to_polars", "polars")
+        from kafkafmt.scanning.polars_source import lazy_frame
+
+        return lazy_frame(self)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema as Arrow's C schema, which reads no rows."""
+        return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as Arrow's C stream (the Arrow PyCapsule interface)."""
@@ -258,7 +297,7 @@ class Scan:
         return reader.__arrow_c_stream__(requested_schema)
 
 
-def _clamped(found: OffsetRange, bounds: Sequence[int | None]) -> OffsetRange:
+def _clamped(found: OffsetRange, bounds: tuple[int | None, int | None]) -> OffsetRange:
     """Return the offsets of a range within bounds. A range without any is empty, and lies within `found`."""
     start, end = bounds
     first = min(max(found.start, start or 0), found.end)
@@ -286,7 +325,12 @@ def _file_system_options(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _ensure_arrow() -> None:
+    ensure_package("a scan", "pyarrow", "'kafkafmt[arrow]'")
+
+
+def ensure_package(what: str, name: str, install: str | None = None) -> None:
+    """Raise ScanError if a package that `what` needs is not installed."""
     try:
-        import pyarrow  # noqa: F401
+        import_module(name)
     except ImportError:
-        raise ScanError("a scan needs pyarrow: pip install 'kafkafmt[arrow]'") from None
+        raise ScanError(f"{what} needs {name}: pip install {install or name}") from None

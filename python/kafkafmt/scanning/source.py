@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ class RecordSource(Protocol):
         """
         ...
 
-    def since(self, timestamp: int) -> RecordSource:
-        """Return the source from each partition's first record at or after a time in milliseconds on."""
+    def find_timestamp(
+        self, timestamp: int, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int | None]:
+        """Return the offset of each partition's first record at or after a time in milliseconds; None without any."""
         ...
 
     def tasks(
