@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_EPOCH = -1
+_NO_STOP = 2**63
 # How long a caller counts as waiting after `want`. It calls that again before half of the time has passed.
 _WANTED_SECONDS = 0.4
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
@@ -91,6 +92,7 @@ class FetchEngine:
         self._partitions: dict[TopicPartition, PartitionProgress] = {}
         self._brokers: dict[int, BrokerFetches] = {}  # the one that was asked longest ago comes first
         self._pinned: dict[str, UUID] = {}
+        self._stops: dict[TopicPartition, int] = {}
         self._dirty: set[TopicPartition] = set()
         # Partitions whose broker has not answered for their generation, and the high watermarks that brokers know.
         self._unanswered: set[TopicPartition] = set()
@@ -116,6 +118,10 @@ class FetchEngine:
     def pin(self, topic: str, topic_id: UUID | None) -> None:
         """Fetch a topic by this id only, where brokers support that; None to use the id of the metadata."""
         self._call(self._pin, topic, topic_id)
+
+    def stop_at(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Fetch no more of a partition once all before this offset was fetched."""
+        self._call(self._set_stops, dict(offsets))
 
     def update(self) -> None:
         """Look leaders up in the metadata again, because it has changed."""
@@ -183,6 +189,11 @@ class FetchEngine:
             self._pinned[topic] = topic_id
         self._touch_all()
 
+    def _set_stops(self, offsets: dict[TopicPartition, int]) -> None:
+        self._stops.update(offsets)
+        for key in offsets:
+            self._touch(key)
+
     def _touch_all(self) -> None:
         """Look at all partitions again: the metadata has changed."""
         self._dirty.update(self._partitions)
@@ -236,6 +247,7 @@ class FetchEngine:
             partition.is_stopped
             or partition.target.is_paused
             or partition.queued_bytes >= self._max_partition_bytes
+            or partition.offset >= self._stops.get(key, _NO_STOP)
             or now < partition.not_before
         )
         if is_wanted:

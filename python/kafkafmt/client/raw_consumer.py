@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafka.consumer.fetcher import ConsumerRecord
@@ -81,6 +82,13 @@ class RawConsumer(BaseConsumer):
     def fetched_bytes(self) -> int:
         """Return the size of the batches that were fetched and not returned yet."""
         return self._fetches.fetched_bytes
+
+    def stop_at(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Fetch no more of a partition once all before its offset was fetched, in this assignment and in later ones.
+
+        The last batches that are returned may end after the offset.
+        """
+        self._engine.stop_at(offsets)
 
     def pin_topic_id(self, topic: str, topic_id: UUID | None) -> None:
         """Fetch a topic by its id (KIP-516), so that a topic created later with the same name is not read.

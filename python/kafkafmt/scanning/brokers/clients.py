@@ -14,7 +14,7 @@ from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.client.raw_producer import RawProducer
 from kafkafmt.types import TopicPartition
 
-# A fetch reads one partition.
+# The most bytes of a partition in a fetch.
 _FETCH_BYTES = 4 * 1024 * 1024
 # A new consumer sleeps this long twice until it knows the leaders. This is mostly the largest part of a task's time.
 _BACKOFF_MS = 10
@@ -47,12 +47,15 @@ class ClientConfig:
             raise ValueError(f"no option {prefix}bootstrap.servers: expected host:port[,host:port]")
         return cls(servers, config)
 
-    def consumer(self, **settings: Any) -> RawConsumer:
-        """Return a new consumer without partitions. `settings` override the configuration."""
+    def consumer(self, fetch_bytes: int | None = None, **settings: Any) -> RawConsumer:
+        """Return a new consumer without partitions. `settings` override the configuration.
+
+        fetch_bytes: the most bytes of a partition in a fetch, unless they are configured.
+        """
         own = {
             "enable_auto_commit": False,
             "auto_offset_reset": "none",
-            "max_partition_fetch_bytes": _FETCH_BYTES,
+            "max_partition_fetch_bytes": _FETCH_BYTES if fetch_bytes is None else fetch_bytes,
             "retry_backoff_ms": _BACKOFF_MS,
         }
         return RawConsumer(**{**own, **self.config, **settings})

@@ -1,14 +1,15 @@
-"""Read the batches of a partition in a range of offsets, as runs.
+"""Read the batches of partitions in ranges of offsets, as runs.
 
-The first batch is returned without its records below the range, the last one whole. In ranges that are cut between
-batches, each batch is returned by one range.
+Batches are returned whole: the first and the last one of a range may have records outside it, unless the consumer trims
+the first one. In ranges that are cut between batches, each batch is returned by one range.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from kafka.errors import OffsetOutOfRangeError
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.records.runs import slice_run
 from kafkafmt.records.trimming import rows_between
-from kafkafmt.scanning.brokers.clients import assign
 from kafkafmt.scanning.brokers.errors import BrokerError, broker_errors
 from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.types import TopicPartition
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _POLL_MS = 1000
+_ALL_BATCHES = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class PartitionRange:
 
 
 def read_runs(wanted: PartitionRange, options: BrokerOptions) -> Generator[BatchRun, None, None]:
-    """Yield the batches of a range.
+    """Yield the batches of a range. The first one is without its records below the range.
 
     Raises CorruptFetchedBatchError, with partition and offsets, for damage, unless it is skipped; DataLossError for
     deleted offsets, unless they are skipped; BrokerError.
@@ -56,80 +57,167 @@ def read_runs(wanted: PartitionRange, options: BrokerOptions) -> Generator[Batch
     with broker_errors(options.clients.bootstrap_servers):
         consumer = options.clients.consumer(keep_control_batches=options.includes_control)
         try:
-            yield from _RangeReader(consumer, wanted, options).runs()
+            for _, run in RangeReader(consumer, [wanted], options).runs():
+                yield run
         finally:
             consumer.close()
 
 
-class _RangeReader:
-    def __init__(self, consumer: RawConsumer, wanted: PartitionRange, options: BrokerOptions) -> None:
-        self._consumer = consumer
-        self._wanted = wanted
-        self._options = options
-        self._partition = KafkaTopicPartition(*wanted.topic_partition)
+class RangeReader:
+    """Reads ranges of different partitions, one after the other.
 
-    def runs(self) -> Iterator[BatchRun]:
-        """Yield the batches, until the consumer has reached the end of the range."""
-        self._begin_at(self._wanted.start)
-        while self._position < self._wanted.end:
-            before = self._position
-            for run in self._polled():
-                _, stop = rows_between(run, end_offset=self._wanted.end)
+    While a range is read, the first batches of the next `ahead` ranges are fetched, too.
+    """
+
+    def __init__(
+        self, consumer: RawConsumer, ranges: Sequence[PartitionRange], options: BrokerOptions, ahead: int = 0
+    ) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._ahead = ahead
+        self._left = deque(_RangeProgress(one) for one in ranges)
+        self._by_key = {one.key: one for one in self._left}
+
+    def runs(self) -> Generator[tuple[PartitionRange, BatchRun], None, None]:
+        """Yield the batches of all ranges, with the range. Raises the errors of `read_runs`."""
+        consumer = self._consumer
+        consumer.assign(list(self._by_key))
+        consumer.pause(*self._by_key)
+        consumer.stop_at({one.key: one.wanted.end for one in self._left})
+        for one in self._left:
+            consumer.seek(one.key, one.wanted.start)
+        while self._left:
+            self._resume_next()
+            yield from self._runs_of(self._left[0])
+            consumer.pause(self._left.popleft().key)
+
+    def _resume_next(self) -> None:
+        for one in list(self._left)[: self._ahead + 1]:
+            if not one.is_resumed and (not one.fetched or one is self._left[0]):
+                one.is_resumed = True
+                self._consumer.resume(one.key)
+        current = self._left[0]
+        self._extend(current)
+        current.is_new = self._position(current) == current.wanted.start
+
+    def _runs_of(self, current: _RangeProgress) -> Iterator[tuple[PartitionRange, BatchRun]]:
+        """Yield the batches of a range, until the consumer has reached its end."""
+        wanted = current.wanted
+        while True:
+            while current.fetched:
+                run = current.fetched.popleft()
+                _, stop = rows_between(run, end_offset=wanted.end)
                 if stop:
-                    yield slice_run(run, 0, stop)
-            if self._position > before:
-                self._extend()
-            elif not self._is_new:
-                self._begin_at(before)
-            elif self._is_answered():
+                    yield wanted, slice_run(run, 0, stop)
+            before = self._position(current)
+            if before >= wanted.end:
+                return
+            is_polled = self._poll(current)
+            if self._position(current) > before:
+                self._extend(current)
+            elif is_polled:
+                continue  # batches of a later range
+            elif not current.is_new:
+                self._begin_at(current, before)
+            elif self._is_answered(current):
                 return  # compaction left no batch up to the end
-            elif time.monotonic() > self._deadline:
+            elif time.monotonic() > current.deadline:
                 waited = (
                     f"nothing came in {self._options.poll_timeout_ms} ms ({self._options.names.poll_timeout})"
                 )
-                raise BrokerError(f"{self._wanted}: at offset {before} {waited}")
+                raise BrokerError(f"{wanted}: at offset {before} {waited}")
 
-    @property
-    def _position(self) -> int:
-        position = self._consumer.position(self._partition)
+    def _position(self, one: _RangeProgress) -> int:
+        position = self._consumer.position(one.key)
         assert position is not None, "it was set when the partition was assigned"
         return position
 
-    def _begin_at(self, offset: int) -> None:
-        assign(self._consumer, {self._wanted.topic_partition: offset})
-        self._extend()
-        self._is_new = True  # nothing was read since
+    def _begin_at(self, one: _RangeProgress, offset: int) -> None:
+        """Read a partition anew, so that its `highwater` is None until the broker has answered."""
+        assigned = self._consumer.assignment()
+        paused = self._consumer.paused()
+        self._consumer.assign(list(assigned - {one.key}))
+        self._consumer.assign(list(assigned))
+        self._consumer.seek(one.key, offset)
+        if one.key in paused:
+            self._consumer.pause(one.key)
+        self._extend(one)
+        one.is_new = True
 
-    def _extend(self) -> None:
-        self._deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
-        self._is_new = False
+    def _extend(self, one: _RangeProgress) -> None:
+        one.deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
+        one.is_new = False
 
-    def _is_answered(self) -> bool:
+    def _is_answered(self, one: _RangeProgress) -> bool:
         """Return whether the broker has answered at this position, and its log reaches the end of the range."""
-        highwater = self._consumer.highwater(self._partition)
-        return highwater is not None and highwater >= self._wanted.end
+        highwater = self._consumer.highwater(one.key)
+        return highwater is not None and highwater >= one.wanted.end
 
-    def _polled(self) -> list[BatchRun]:
+    def _poll(self, current: _RangeProgress) -> bool:
+        """Keep what has arrived of each partition. Return whether that was anything.
+
+        A later partition is paused once its first batches have arrived. An error of a later partition is raised when
+        that is read: until then nothing is fetched ahead.
+        """
         try:
-            runs: list[BatchRun] = self._consumer.poll_runs(timeout_ms=_POLL_MS).get(self._partition, [])
+            polled: Mapping[KafkaTopicPartition, list[BatchRun]]
+            polled = self._consumer.poll_runs(_POLL_MS, _ALL_BATCHES)
         except CorruptFetchedBatchError as error:
-            if self._options.on_corrupt == "fail" or error.next_offset is None:
+            if error.topic_partition != current.key:
+                self._return_later(current)
+            elif self._options.on_corrupt == "fail" or error.next_offset is None:
                 raise
-            _LOG.warning("skipped offsets %d to %d: %s", error.offset, error.next_offset - 1, error)
-            self._begin_at(error.next_offset)
-        except OffsetOutOfRangeError:
-            self._skip_lost()
-        else:
-            return runs
-        return []
+            else:
+                _LOG.warning("skipped offsets %d to %d: %s", error.offset, error.next_offset - 1, error)
+                self._begin_at(current, error.next_offset)
+            return True
+        except OffsetOutOfRangeError as error:
+            if current.key in error.args[0]:
+                self._skip_lost(current)
+            else:
+                self._return_later(current)
+            return True
+        for key, runs in polled.items():
+            one = self._by_key[key]
+            one.fetched.extend(runs)
+            if one is not current and one.is_resumed:
+                one.is_resumed = False
+                self._consumer.pause(key)
+        return bool(polled)
 
-    def _skip_lost(self) -> None:
-        (first,) = self._consumer.beginning_offsets([self._partition]).values()
-        (end,) = self._consumer.end_offsets([self._partition]).values()
-        position = self._position
-        what = f"{self._wanted}: expected offset {position}, found the log to have {first} to {end - 1}"
+    def _return_later(self, current: _RangeProgress) -> None:
+        """Drop what was fetched of the ranges after the current one, and fetch nothing ahead any more."""
+        self._ahead = 0
+        for one in self._left:
+            if one is not current and (one.is_resumed or one.fetched):
+                one.fetched.clear()
+                one.is_resumed = False
+                self._consumer.pause(one.key)
+                self._consumer.seek(one.key, one.wanted.start)
+
+    def _skip_lost(self, one: _RangeProgress) -> None:
+        (first,) = self._consumer.beginning_offsets([one.key]).values()
+        (end,) = self._consumer.end_offsets([one.key]).values()
+        position = self._position(one)
+        what = f"{one.wanted}: expected offset {position}, found the log to have {first} to {end - 1}"
         if self._options.fails_on_data_loss:
             advice = f"{self._options.names.skip_data_loss} continues with the remaining records"
             raise DataLossError(f"{what}; {advice}")
         _LOG.warning("%s: continuing with the remaining records", what)
-        self._begin_at(first if position < first else self._wanted.end)
+        self._begin_at(one, first if position < first else one.wanted.end)
+
+
+class _RangeProgress:
+    """How far a range was read.
+
+    fetched: what the consumer has returned of it. is_resumed: whether the consumer fetches the partition. is_new:
+    whether nothing was read since the partition was assigned. deadline: for the next batch.
+    """
+
+    def __init__(self, wanted: PartitionRange) -> None:
+        self.wanted = wanted
+        self.key = KafkaTopicPartition(*wanted.topic_partition)
+        self.fetched: deque[BatchRun] = deque()
+        self.is_resumed = False
+        self.is_new = False
+        self.deadline = 0.0
