@@ -107,13 +107,13 @@ def _batch_schema(options: Mapping[str, str]) -> str:
 def _record_reader(given: Mapping[str, str], schema: StructType) -> Reader:
     from kafkafmt.spark.kafka.records.options import RecordReadOptions
     from kafkafmt.spark.kafka.records.planning import plan
-    from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES, read_records
+    from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES, read_range
     from kafkafmt.spark.source.schema import OutputColumns
 
     options = RecordReadOptions.parse(given)
     options.warn_of_ignored(given, is_stream=False)
     output = OutputColumns.among(COLUMN_TYPES, options.columns, schema)
-    return Reader(partial(plan, options), partial(read_records, options=options, output=output))
+    return Reader(partial(plan, options), partial(read_range, options=options, output=output))
 
 
 def _batch_reader(given: Mapping[str, str], schema: StructType) -> Reader:

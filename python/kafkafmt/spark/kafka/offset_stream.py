@@ -46,7 +46,7 @@ def plan(options: KafkaReadOptions) -> list[RangeTask]:
                 what = f"startingOffsets {one.start} is after endingOffsets {one.end}"
                 raise ValueError(f"partition {one.topic_partition}: {what}")
         cut = cut_ranges(ranges, options.min_partitions, cluster)
-        return [RangeTask(one) for one in cut] or [RangeTask(PartitionRange(TopicPartition("", 0), 0, 0))]
+        return [RangeTask(one) for one in cut] or [RangeTask()]
     finally:
         cluster.close()
 

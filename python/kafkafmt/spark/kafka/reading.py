@@ -15,19 +15,21 @@ from pyspark.sql.datasource import InputPartition
 from kafkafmt.scanning.batch_rows import BATCH_TYPES, DAMAGE_COLUMN, BatchSource, batch_rows
 from kafkafmt.scanning.brokers.runs import PartitionRange, read_runs
 from kafkafmt.scanning.splits import bounded
+from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.spark.kafka.options import KafkaReadOptions
     from kafkafmt.spark.source.schema import OutputColumns
 
 _OF_FILES = ("file", "position", DAMAGE_COLUMN)
+_EMPTY = PartitionRange(TopicPartition("", 0), 0, 0)
 COLUMN_TYPES = {name: kind for name, kind in BATCH_TYPES.items() if name not in _OF_FILES}
 
 
 class RangeTask(InputPartition):
-    """A task that reads one range."""
+    """A task that reads one range, of batches or of records. Without a range it reads nothing."""
 
-    def __init__(self, wanted: PartitionRange) -> None:
+    def __init__(self, wanted: PartitionRange = _EMPTY) -> None:
         super().__init__(None)
         self.range = wanted
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
 from kafkafmt.scanning.brokers.runs import PartitionRange
+from kafkafmt.spark.kafka.reading import RangeTask
 from kafkafmt.spark.kafka.records.bounds import in_logs
 from kafkafmt.spark.kafka.records.ranges import cut_ranges
-from kafkafmt.spark.kafka.records.reading import RecordTask
 from kafkafmt.spark.stream_offsets import Losses
 
 if TYPE_CHECKING:
     from kafkafmt.spark.kafka.records.options import RecordReadOptions
 
 
-def plan(options: RecordReadOptions) -> list[RecordTask]:
+def plan(options: RecordReadOptions) -> list[RangeTask]:
     """Return the tasks of a batch read, at least one.
 
     Raises ValueError for topics and partitions that do not exist, and bounds in the wrong order; DataLossError for
@@ -41,9 +41,9 @@ def plan(options: RecordReadOptions) -> list[RecordTask]:
         for one in partitions
         if (offsets := (starts[one], ends[one]))[0] < offsets[1]
     ]
-    return tasks_of(ranges, options) or [RecordTask(None)]
+    return tasks_of(ranges, options) or [RangeTask()]
 
 
-def tasks_of(ranges: Collection[PartitionRange], options: RecordReadOptions) -> list[RecordTask]:
+def tasks_of(ranges: Collection[PartitionRange], options: RecordReadOptions) -> list[RangeTask]:
     """Return the tasks that read these ranges."""
-    return [RecordTask(one) for one in cut_ranges(ranges, options.min_partitions, options.max_records)]
+    return [RangeTask(one) for one in cut_ranges(ranges, options.min_partitions, options.max_records)]

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
 from kafkafmt.scanning.brokers.runs import PartitionRange
+from kafkafmt.spark.kafka.reading import RangeTask
 from kafkafmt.spark.kafka.records.bounds import in_logs
 from kafkafmt.spark.kafka.records.options import RecordReadOptions
 from kafkafmt.spark.kafka.records.planning import tasks_of
-from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES, RecordTask, read_records
+from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES, read_range
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.source.schema import OutputColumns
 from kafkafmt.spark.stream_offsets import Losses, Offsets
@@ -57,8 +58,8 @@ class RecordSource:
         return RecordStream(self._options)
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(task, RecordTask)
-        return read_records(task, self._options, self._output)
+        assert isinstance(task, RangeTask)
+        return read_range(task, self._options, self._output)
 
 
 class RecordStream:
@@ -110,7 +111,7 @@ class RecordStream:
         self._list({})
         self._target = self._ends
 
-    def tasks(self, start: Offsets, end: Offsets) -> list[RecordTask]:
+    def tasks(self, start: Offsets, end: Offsets) -> list[RangeTask]:
         """Return the tasks from `start` to before `end`. Raises the errors of `latest_offsets`."""
         if end != self._listed_for:
             self._list(end)
