@@ -216,9 +216,9 @@ def test_segment_when_it_grew_since_it_was_listed_then_is_verified_as_it_is_and_
     put_segment(tmp_path / "orders-0", 0, data[:2], index=[(1, positions[1])], time_index=[])
     listed = list_files(tmp_path)
     put_segment(tmp_path / "orders-0", 0, data, index=[(1, positions[1]), (3, positions[3])], time_index=[])
-    (check,) = check_files(spark.sparkContext, listed)
+    (check,) = check_files(spark, listed)
     assert (check.status, check.batches, check.findings) == ("ok", 5, [])
-    (report,) = summarize_files(spark.sparkContext, listed, deep=False, from_segment_start=False)
+    (report,) = summarize_files(spark, listed, deep=False, from_segment_start=False)
     assert (report.batches, report.size_in_bytes) == (2, positions[2])
 
 
@@ -229,7 +229,7 @@ def test_index_when_another_one_than_was_listed_then_is_verified_as_it_is(
     put_segment(tmp_path / "orders-0", 0, data, index=[(1, len(data[0]))], time_index=[])
     listed = list_files(tmp_path)
     put_segment(tmp_path / "orders-0", 0, data, index=[(1, len(data[0])), (2, 1 + 2 * len(data[0]))])
-    (check,) = check_files(spark.sparkContext, listed)
+    (check,) = check_files(spark, listed)
     (finding,) = check.findings
     assert finding["message"].startswith(".index: entry 1: expected a batch that begins there")
 
@@ -320,17 +320,11 @@ def test_files_when_small_then_share_tasks_and_large_ones_go_first() -> None:
 def test_work_when_run_then_outcomes_are_in_order_and_progress_adds_up(spark: SparkSession) -> None:
     done: list[int] = []
     sizes = [5, 1 << 28, 7, 9]
-    context = spark.sparkContext
-    assert running.run(context, "abcd", sizes, str.upper, progress=done.append) == list("ABCD")
+    assert running.run(spark, "abcd", sizes, str.upper, progress=done.append) == list("ABCD")
     assert sum(done) == sum(sizes)
-    pairs = running.run(context, "abca", sizes, lambda item: (item, 1), merge=lambda one, other: one + other)
+    pairs = running.run(spark, "abca", sizes, lambda item: (item, 1), merge=lambda one, other: one + other)
     assert sorted(pairs) == [("a", 2), ("b", 1), ("c", 1)]
-    assert running.run(context, [], [], str.upper) == []
-
-
-def test_session_without_a_context_when_given_then_is_refused_in_a_line() -> None:
-    with pytest.raises(TypeError, match="jobs take a SparkSession with a context, not builtins's"):
-        running.context_of(object())  # type: ignore[arg-type]
+    assert running.run(spark, [], [], str.upper) == []
 
 
 def test_job_when_spark_gives_it_up_then_is_one_line(spark: SparkSession) -> None:
@@ -341,10 +335,10 @@ def test_job_when_spark_gives_it_up_then_is_one_line(spark: SparkSession) -> Non
         raise ModuleNotFoundError("No module named 'kafkafmt'")
 
     with pytest.raises(JobError) as raised:
-        running.run(spark.sparkContext, ["this"], [1], fail)
+        running.run(spark, ["this"], [1], fail)
     assert str(raised.value) == "Spark gave the job up: this cannot be"
     with pytest.raises(JobError, match=r"register\(spark\) ships it$"):
-        running.run(spark.sparkContext, ["this"], [1], without_kafkafmt)
+        running.run(spark, ["this"], [1], without_kafkafmt)
 
 
 def test_jobs_when_segments_overlap_and_records_are_deleted_then_tell_what_the_commands_tell(

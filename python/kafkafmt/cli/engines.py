@@ -15,7 +15,7 @@ from kafkafmt.cli.output import progress_bar
 from kafkafmt.jobs.files import Progress
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from kafkafmt.log.segment import Segment
 
@@ -49,9 +49,9 @@ def cores() -> int:
 
 @dataclass(frozen=True)
 class SparkJob:
-    """The context, the files and the progress callback of a Spark job over files."""
+    """The session, the files and the progress callback of a Spark job over files."""
 
-    context: SparkContext
+    spark: SparkSession
     files: Sequence[Segment]
     progress: Progress
 
@@ -65,7 +65,7 @@ def spark_job(
     Raises click.ClickException if pyarrow is missing or `paths` are wrong, SparkUnavailableError, and OSError.
     """
     try:
-        from kafkafmt.spark.context import spark_context
+        from kafkafmt.spark.context import spark_session
         from kafkafmt.spark.jobs.files import list_files
 
         files = list_files(paths, includes_internal=includes_internal)
@@ -73,6 +73,6 @@ def spark_job(
         raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
     except ValueError as error:
         raise click.ClickException(str(error)) from None
-    with spark_context(f"kafkafmt {what}", master) as context, progress_bar() as bar:
+    with spark_session(f"kafkafmt {what}", master) as spark, progress_bar() as bar:
         task = bar.add_task(what, total=sum(file.size_in_bytes for file in files))
-        yield SparkJob(context, files, lambda read_bytes: bar.advance(task, read_bytes))
+        yield SparkJob(spark, files, lambda read_bytes: bar.advance(task, read_bytes))

@@ -94,7 +94,7 @@ def _on_spark(
 
     with spark_job(paths, master, "summary", includes_internal=False) as job:
         return summarize_files(
-            job.context,
+            job.spark,
             job.files,
             deep=deep,
             from_segment_start=from_segment_start,

@@ -126,7 +126,7 @@ def _on_spark(paths: Sequence[str], master: str | None) -> Generator[FileCheck, 
     from kafkafmt.spark.jobs.verify import check_files
 
     with spark_job(paths, master, "verify", includes_internal=True) as job:
-        yield from sorted(check_files(job.context, job.files, job.progress), key=lambda check: check.path)
+        yield from sorted(check_files(job.spark, job.files, job.progress), key=lambda check: check.path)
 
 
 def _cells(check: FileCheck) -> tuple[str, ...]:

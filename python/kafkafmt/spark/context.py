@@ -1,4 +1,4 @@
-"""Start a Spark context for a command, without Spark's output. A missing pyspark or Java is an error in one line.
+"""Start a Spark session for a command, without Spark's output. A missing pyspark or Java is an error in one line.
 
 The output of the JVM goes to a temporary file, so that a command prints only its own output. Under spark-submit the JVM
 already runs, and its output is not changed.
@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from kafkafmt._util.user_errors import UserError
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 _EXTRA = "pip install 'kafkafmt[spark]'"
 _EXIT_SECONDS = 20
@@ -37,12 +37,12 @@ class SparkUnavailableError(UserError, RuntimeError):
 
 
 @contextlib.contextmanager
-def spark_context(
+def spark_session(
     name: str, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[SparkContext]:
-    """Yield a Spark context, and stop it at the end of the block.
+) -> Iterator[SparkSession]:
+    """Yield a Spark session, and stop it at the end of the block.
 
-    master: by default the configured one, or `local[*]`. settings: Spark's settings of the context. Python workers use
+    master: by default the configured one, or `local[*]`. settings: Spark's settings. Python workers use
     this interpreter, unless PYSPARK_PYTHON is set. Raises SparkUnavailableError.
     """
     # They concern versions of packages that kafkafmt does not use.
@@ -50,6 +50,7 @@ def spark_context(
     try:
         import pyspark
         from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
     except ImportError:
         raise SparkUnavailableError(f"--engine spark needs pyspark: {_EXTRA}") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -68,14 +69,14 @@ def spark_context(
                 conf.setMaster(master)
             conf.setAll(list(settings.items()))
             try:
-                context = pyspark.SparkContext(conf=conf, gateway=gateway)
+                session = SparkSession(pyspark.SparkContext(conf=conf, gateway=gateway))
             except Exception as error:
                 raise SparkUnavailableError(f"Spark did not start: {_reason(log, error)}") from None
             try:
-                context.setLogLevel("ERROR")
-                yield context
+                session.sparkContext.setLogLevel("ERROR")
+                yield session
             finally:
-                context.stop()
+                session.stop()
         finally:
             gateway.shutdown()
             if process is not None:

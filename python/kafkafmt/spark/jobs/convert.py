@@ -23,15 +23,14 @@ from kafkafmt.jobs.convert import (
 )
 from kafkafmt.jobs.rewrite import OnCorrupt, SegmentTask
 from kafkafmt.log.topics import left_out_in_words
-from kafkafmt.spark.context import spark_context
+from kafkafmt.spark.context import spark_session
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
-from kafkafmt.spark.jobs.running import JobError, context_of, run
+from kafkafmt.spark.jobs.running import JobError, run
 from kafkafmt.spark.values import one_of
 from kafkafmt.storage import storage_path
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
@@ -91,7 +90,7 @@ def convert(
         _LOG.warning(left_out)
     with convert_run(found, into, tasks, options) as writing:
         writing.begin(tasks)
-        reports = _run(context_of(spark), tasks, options)
+        reports = _run(spark, tasks, options)
         writing.end(reports)
     frame = report_frame(spark, reports, ConvertReport, _TYPES)
     return frame.select(*_FIRST, *(name for name in frame.columns if name not in _FIRST))
@@ -112,22 +111,22 @@ def convert_on_spark(
     """
     if not tasks:
         return
-    with spark_context("kafkafmt convert", master) as context:
+    with spark_session("kafkafmt convert", master) as spark:
         try:
-            reports = _run(context, tasks, options, progress)
+            reports = _run(spark, tasks, options, progress)
         except JobError as error:
             reports = _given_up(tasks, options, error)
     yield from reports
 
 
 def _run(
-    context: SparkContext,
+    spark: SparkSession,
     tasks: Sequence[SegmentTask],
     options: ConvertOptions,
     progress: Callable[[int], None] | None = None,
 ) -> list[ConvertReport]:
     work = partial(convert_segment, options=options)
-    return run(context, tasks, [task.source_bytes for task in tasks], work, progress=progress)
+    return run(spark, tasks, [task.source_bytes for task in tasks], work, progress=progress)
 
 
 def _given_up(tasks: Sequence[SegmentTask], options: ConvertOptions, error: JobError) -> list[ConvertReport]:

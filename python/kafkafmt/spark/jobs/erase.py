@@ -25,14 +25,13 @@ from kafkafmt.jobs.erase import (
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.rewrite import OnCorrupt, RewriteError, SegmentTask
 from kafkafmt.log.topics import left_out_in_words
-from kafkafmt.spark.context import spark_context
+from kafkafmt.spark.context import spark_session
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
-from kafkafmt.spark.jobs.running import JobError, context_of, run
+from kafkafmt.spark.jobs.running import JobError, run
 from kafkafmt.storage import is_uri, storage_path
 from kafkafmt.storage.locations import without_secrets
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _LOG = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ def erase(
         left_out = left_out_in_words(found, "topics='*' searches them, too") if topics is None else None
         if left_out is not None:
             _LOG.warning(left_out)
-        result = erase_directory(erased, tasks, options, _runner(context_of(spark), _no_progress))
+        result = erase_directory(erased, tasks, options, _runner(spark, _no_progress))
         if not result.is_published:
             raise JobError(f"{target}: not written: {result.errors[0]}")
         erased.remove_state()
@@ -101,8 +100,8 @@ def erase_runner(master: str | None, progress: ShowProgress) -> Iterator[Runner]
 
     Raises SparkUnavailableError if Spark cannot be started.
     """
-    with spark_context("kafkafmt erase", master) as context:
-        yield _runner(context, progress)
+    with spark_session("kafkafmt erase", master) as spark:
+        yield _runner(spark, progress)
 
 
 @contextlib.contextmanager
@@ -110,7 +109,7 @@ def _no_progress(what: str, tasks: Sequence[SegmentTask]) -> Iterator[Progress]:
     yield lambda read_bytes: None
 
 
-def _runner(context: SparkContext, show: ShowProgress) -> Runner:
+def _runner(spark: SparkSession, show: ShowProgress) -> Runner:
     def run_tasks(
         tasks: Sequence[SegmentTask],
         work: Callable[..., _Report],
@@ -118,6 +117,6 @@ def _runner(context: SparkContext, show: ShowProgress) -> Runner:
         what: str,
     ) -> list[_Report]:
         with show(what, tasks) as progress:
-            return run(context, tasks, [task.source_bytes for task in tasks], work, progress=progress)
+            return run(spark, tasks, [task.source_bytes for task in tasks], work, progress=progress)
 
     return run_tasks

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,7 @@ from kafkafmt.export.plan import ExportOptions, ExportPlan, ScanSource, sources_
 from kafkafmt.export.running import FAILURES, TableReport, committed, failed, planned
 from kafkafmt.export.tables import Destination
 from kafkafmt.export.writing import below
-from kafkafmt.spark.context import first_line
-from kafkafmt.spark.jobs.running import JobError
+from kafkafmt.spark.jobs.running import ArrowFunction, collect_job, cores_of
 from kafkafmt.storage import storage_of
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def run_export_on_spark(
     spark: SparkSession, scan: ScanSource, destination: Destination, options: ExportOptions
 ) -> Iterator[TableReport]:
     """Export a scan, and yield a report of each table. See `kafkafmt.spark.export`."""
-    options = replace(options, processes=_cores(spark))
+    options = replace(options, processes=cores_of(spark))
     tables: list[_Table] = []
     try:
         for topic, part in sources_of(scan, destination):
@@ -96,19 +95,8 @@ def _run_tasks(spark: SparkSession, tasks: Sequence[tuple[_Table, ExportTask]]) 
     if not tasks:
         return
     work = _worker([pickle.dumps(task) for _, task in tasks])
-    tag = f"kafkafmt-export-{uuid.uuid4().hex}"
-    spark.addTag(tag)
-    try:
-        numbers = spark.range(0, len(tasks), 1, len(tasks))
-        found = numbers.mapInArrow(work, _RESULT).collect()
-    except BaseException as error:
-        with contextlib.suppress(Exception):
-            spark.interruptTag(tag)
-        if not isinstance(error, Exception):
-            raise
-        raise JobError(f"Spark gave the export up: {_reason(error)}") from None
-    finally:
-        spark.removeTag(tag)
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    found = collect_job(spark, numbers.mapInArrow(work, _RESULT))
     speculates = spark.conf.get("spark.speculation", "false") == "true"
     for row in found:
         table, _ = tasks[row["number"]]
@@ -120,9 +108,7 @@ def _run_tasks(spark: SparkSession, tasks: Sequence[tuple[_Table, ExportTask]]) 
             table.files += result
 
 
-def _worker(
-    pickled: Sequence[bytes],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _worker(pickled: Sequence[bytes]) -> ArrowFunction:
     """Return the function of a Spark task. It takes numbers of tasks, and yields their files or errors."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -155,21 +141,3 @@ def _run_task(task: ExportTask) -> list[DataFile] | Exception:
             if str(pickle.loads(pickle.dumps(error))) == str(error):
                 return error
         return ValueError(str(error))
-
-
-def _cores(spark: SparkSession) -> int:
-    """Return the number of tasks that Spark runs at a time, as far as it says."""
-    context = getattr(spark, "sparkContext", None)
-    if context is not None:
-        return max(int(context.defaultParallelism), 1)
-    from pyspark.sql import functions as f
-
-    # Spark Connect has no context, but divides a range by its parallelism.
-    return max(spark.range(1 << 16).select(f.spark_partition_id()).distinct().count(), 1)
-
-
-def _reason(error: Exception) -> str:
-    reason = first_line(error)
-    if "No module named 'kafkafmt" in reason or "No module named '_kafkafmt" in reason:
-        return f"{reason} on the executors: kafkafmt.spark.register(spark) ships it"
-    return reason

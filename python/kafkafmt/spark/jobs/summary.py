@@ -10,10 +10,9 @@ from kafkafmt.jobs.summary import TopicReport, TopicSummary, merge_summaries, su
 from kafkafmt.log.segment import Segment
 from kafkafmt.spark.jobs.files import BoundedSegment, Paths, list_files, with_first_offsets
 from kafkafmt.spark.jobs.frames import report_frame
-from kafkafmt.spark.jobs.running import context_of, run
+from kafkafmt.spark.jobs.running import run
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _TYPES = {
@@ -54,12 +53,12 @@ def summarize(
     Raises OSError and ValueError, in one line, if paths contain no segments; JobError if Spark fails the job.
     """
     segments = list_files(paths, topics, options)
-    found = summarize_files(context_of(spark), segments, deep=deep, from_segment_start=from_segment_start)
+    found = summarize_files(spark, segments, deep=deep, from_segment_start=from_segment_start)
     return report_frame(spark, found, TopicReport, _TYPES)
 
 
 def summarize_files(
-    context: SparkContext,
+    spark: SparkSession,
     segments: Sequence[Segment],
     *,
     deep: bool,
@@ -75,5 +74,5 @@ def summarize_files(
 
     placed = with_first_offsets(segments, from_segment_start=from_segment_start)
     sizes = [segment.size_in_bytes for segment in segments]
-    pairs = run(context, placed, sizes, summarize_one, merge=TopicSummary.merge, progress=progress)
+    pairs = run(spark, placed, sizes, summarize_one, merge=TopicSummary.merge, progress=progress)
     return merge_summaries(summary for _, summary in pairs)

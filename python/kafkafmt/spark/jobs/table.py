@@ -12,9 +12,9 @@ from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt._util.files import publish
 from kafkafmt._util.staging import StagedFolder
 from kafkafmt.jobs.table import TABLE_COLUMNS
-from kafkafmt.spark.context import first_line, spark_context
+from kafkafmt.spark.context import first_line, spark_session
 from kafkafmt.spark.jobs.files import list_files
-from kafkafmt.spark.jobs.running import JobError, context_of
+from kafkafmt.spark.jobs.running import JobError
 from kafkafmt.spark.jobs.verify import check_files
 from kafkafmt.spark.shipping import register
 from kafkafmt.storage import RemotePath, StoragePath
@@ -62,10 +62,7 @@ def table_on_spark(
 
     Raises SparkUnavailableError, and the errors of `write_table`.
     """
-    with spark_context("kafkafmt table", master, settings or {}) as context:
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession(context)
+    with spark_session("kafkafmt table", master, settings or {}) as spark:
         register(spark)
         return write_table(spark, source, target, options)
 
@@ -124,7 +121,7 @@ def _write(
 def _damage(spark: SparkSession, source: StoragePath, topics: Sequence[str]) -> list[dict[str, Any]]:
     found = list_files(source.resolve(), includes_internal=True)
     files = [file for file in found if file.topic_partition and file.topic_partition.topic in topics]
-    return [damage for check in check_files(context_of(spark), files) for damage in check.damage]
+    return [damage for check in check_files(spark, files) for damage in check.damage]
 
 
 def latest_values(records: DataFrame) -> DataFrame:

@@ -10,10 +10,9 @@ from kafkafmt.jobs.verify import FileCheck, check_file, check_logs
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment
 from kafkafmt.spark.jobs.files import Paths, list_files
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
-from kafkafmt.spark.jobs.running import context_of, run
+from kafkafmt.spark.jobs.running import run
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _TYPES = {
@@ -50,12 +49,12 @@ def verify(
 
     Raises OSError and ValueError, in one line, if paths contain no segments; JobError if Spark fails the job.
     """
-    checks = check_files(context_of(spark), list_files(paths, topics, options, includes_internal=True))
+    checks = check_files(spark, list_files(paths, topics, options, includes_internal=True))
     return report_frame(spark, check_logs(checks), FileCheck, _TYPES)
 
 
 def check_files(
-    context: SparkContext, segments: Sequence[Segment], progress: Progress | None = None
+    spark: SparkSession, segments: Sequence[Segment], progress: Progress | None = None
 ) -> list[FileCheck]:
     """Check segments, and their indexes if the log has indexes. Returns the checks in the order of `segments`.
 
@@ -70,4 +69,4 @@ def check_files(
         # The indexes are read now, and so is the segment: both may have grown since the listing.
         return check_file(segment.unlisted(), indexed=segment if has_indexes else None)
 
-    return run(context, segments, [one.size_in_bytes for one in segments], check, progress=progress)
+    return run(spark, segments, [one.size_in_bytes for one in segments], check, progress=progress)
