@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -25,25 +25,36 @@ from kafkafmt.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafmt.scanning.scan import Scan
-
 _PARTITION_COLUMNS = frozenset(("topic", "partition"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # The comparison with the sides swapped.
 _SWAPPED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq", "Eq": "Eq"}
 
 
-def lazy_frame(scan: Scan) -> pl.LazyFrame:
+class FrameSource(Protocol):
+    """What a LazyFrame needs of a scan."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def matching(self, wanted: RowBounds) -> FrameSource:
+        """Return the scan without records that are outside of bounds."""
+        ...
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> Generator[pa.RecordBatch, None, None]: ...
+
+
+def lazy_frame(scan: FrameSource) -> pl.LazyFrame:
     """Return the LazyFrame of a scan. The scan is planned when it is collected."""
     return register_io_source(partial(_frames, scan), schema=partial(_polars_schema, scan), is_pure=True)
 
 
-def _polars_schema(scan: Scan) -> pl.Schema:
+def _polars_schema(scan: FrameSource) -> pl.Schema:
     return _frame(scan.schema.empty_table()).schema
 
 
 def _frames(
-    scan: Scan,
+    scan: FrameSource,
     with_columns: list[str] | None,
     predicate: pl.Expr | None,
     n_rows: int | None,

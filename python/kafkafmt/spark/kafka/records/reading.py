@@ -22,4 +22,4 @@ def read_range(
     task: RangeTask, options: RecordReadOptions, output: OutputColumns
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range. Raises the errors of `kafkafmt.scanning.brokers.records.read_records`."""
-    return read_records(task.range, options.brokers, output, options.max_batch_bytes)
+    return read_records([task.range], options.brokers, output, options.max_batch_bytes)
