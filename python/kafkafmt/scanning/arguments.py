@@ -12,13 +12,14 @@ from kafkafmt._util.names import unknown_name
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.selection import TopicSelection
+from kafkafmt.storage import RemotePath
 from kafkafmt.types import TopicPartition, milliseconds
 
 if TYPE_CHECKING:
     from kafkafmt.decode.decoding import Decoding
     from kafkafmt.decode.options import Format
 
-Path: TypeAlias = "str | os.PathLike[str]"
+Path: TypeAlias = "str | os.PathLike[str] | RemotePath"
 Partition: TypeAlias = "TopicPartition | tuple[str, int]"
 # The first offset, and the one after the last; None is the start or the end of the partition.
 OffsetBounds: TypeAlias = "tuple[int | None, int | None]"
@@ -32,14 +33,14 @@ DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
 _GLOB = re.compile(r"[*?\[]")
 
 
-def parse_paths(source: Path | Iterable[Path]) -> tuple[str, ...]:
+def parse_paths(source: Path | Iterable[Path]) -> tuple[str | RemotePath, ...]:
     """Return the paths and URIs of a source. Raises ScanError without any."""
     try:
-        given = [source] if isinstance(source, (str, os.PathLike)) else source
-        paths = tuple(os.fspath(path) for path in given)
+        given = [source] if isinstance(source, (str, os.PathLike, RemotePath)) else source
+        paths = tuple(path if isinstance(path, RemotePath) else os.fspath(path) for path in given)
     except TypeError:
         paths = ()
-    if not paths or not all(isinstance(path, str) and path for path in paths):
+    if not paths or not all(isinstance(path, (str, RemotePath)) and path for path in paths):
         raise ScanError(f"source: expected a path, a URI, or several of them, found {source!r}")
     return paths
 

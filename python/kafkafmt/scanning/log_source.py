@@ -14,12 +14,11 @@ from kafkafmt.columns.read import arrow_schema
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.overlaps import find_readable_end
 from kafkafmt.scanning.errors import ScanError
-from kafkafmt.scanning.logs import find_logs
+from kafkafmt.scanning.logs import find_logs, shown_paths
 from kafkafmt.scanning.options import LogReadOptions, ReadColumns
 from kafkafmt.scanning.planning import PLANNED_AT_ONCE, PlannedLog, planned_log, tasks
 from kafkafmt.scanning.splits import read_split
 from kafkafmt.scanning.tasks import OffsetRange
-from kafkafmt.storage.locations import without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +130,7 @@ class LogSource:
         if self.partitions is not None:
             missing = sorted(self.partitions - logs.keys())
             if missing:
-                paths = ", ".join(map(without_secrets, self.options.paths))
+                paths = shown_paths(self.options.paths)
                 raise ScanError(
                     f"no partition {missing[0]} in {paths}: found {some_names(map(str, sorted(logs)))}"
                 )

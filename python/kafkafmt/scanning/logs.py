@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.names import found_in_words
@@ -12,6 +12,7 @@ from kafkafmt.log.listing import by_folder, list_segments
 from kafkafmt.log.log_snapshot import LogSnapshot, with_log_starts
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
+from kafkafmt.storage import RemotePath
 from kafkafmt.storage.locations import absolute_paths, without_secrets
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def find_logs(
         _ensure_topics(logs, options)
     chosen = [log for log in logs if _is_chosen(log, options)]
     if logs and not chosen and not may_grow:
-        paths = ", ".join(map(without_secrets, options.paths))
+        paths = shown_paths(options.paths)
         raise FileNotFoundError(errno.ENOENT, "no topic but Kafka's own", paths)
     if options.topics.is_everything and not may_grow:
         told = topics_left_out_in_words(logs, chosen, f"{options.names.all_topics} reads them, too")
@@ -63,11 +64,16 @@ def find_logs(
     return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), str(log.folder)))
 
 
+def shown_paths(paths: Iterable[str | RemotePath]) -> str:
+    """Return paths for messages, without credentials."""
+    return ", ".join(str(path) if isinstance(path, RemotePath) else without_secrets(path) for path in paths)
+
+
 def _ensure_topics(logs: Sequence[LogSnapshot], options: LogReadOptions) -> None:
     topics = {log.topic for log in logs if log.topic is not None}
     missing = options.topics.unmatched(topics)
     if missing is not None:
-        paths = ", ".join(map(without_secrets, options.paths))
+        paths = shown_paths(options.paths)
         raise ValueError(f"no topic {missing!r} in {paths}: {found_in_words(missing, topics)}")
 
 

@@ -13,6 +13,8 @@ from kafkafmt.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkafmt.storage import RemotePath
+
 DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
 
@@ -52,7 +54,7 @@ class LogReadOptions:
     split_bytes: about the bytes of a task. max_batch_bytes: about the size of an Arrow batch.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[str | RemotePath, ...]
     unit: str = "records"
     topics: TopicSelection = field(default_factory=TopicSelection)
     topic_partition: TopicPartition | None = None

@@ -26,17 +26,19 @@ from kafkafmt.scanning.arguments import (
 )
 from kafkafmt.scanning.decoded import DecodedTask
 from kafkafmt.scanning.errors import ScanError
+from kafkafmt.scanning.logs import shown_paths
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES, DEFAULT_SPLIT_BYTES, LogReadOptions
 from kafkafmt.scanning.row_bounds import RowBounds
 from kafkafmt.scanning.selection import Bound
 from kafkafmt.scanning.tasks import OffsetRange
-from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS, without_secrets
+from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow as pa
+    import pyarrow.dataset
 
     from kafkafmt.decode.batch_decoder import BatchDecoder
     from kafkafmt.decode.decoding import Decoding
@@ -117,7 +119,7 @@ def scan(
     )
     from kafkafmt.scanning.log_source import LogSource
 
-    names, shown = parse_columns(columns), ", ".join(map(without_secrets, paths))
+    names, shown = parse_columns(columns), shown_paths(paths)
     decoding = None if decode is None else parse_decoding(decode, names)
     return Scan(ScanRequest(LogSource(read, parts), shown, names, parse_offsets(offsets), decoding))
 
@@ -284,6 +286,15 @@ class Scan:
         from kafkafmt.scanning.polars_source import lazy_frame
 
         return lazy_frame(self)
+
+    def to_dataset(self) -> pyarrow.dataset.Dataset:
+        """Return a `pyarrow.dataset.Dataset`. DuckDB gives it the columns and filters of a query; see `to_polars`.
+
+        DuckDB also takes the scan itself, and then reads all of its columns and rows.
+        """
+        from kafkafmt.scanning.dataset import ScanDataset
+
+        return ScanDataset(self)
 
     def __arrow_c_schema__(self) -> object:
         """Return the schema as Arrow's C schema, which reads no rows."""
