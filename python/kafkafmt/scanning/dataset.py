@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +18,8 @@ from pyarrow.fs import LocalFileSystem
 
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.scanning.errors import ScanError
-from kafkafmt.scanning.row_bounds import RowBounds
+from kafkafmt.scanning.row_bounds import FrameSource, RowBounds
 from kafkafmt.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kafkafmt.scanning.scan import Scan
 
 _END = 2**63 - 1
 _MAX_MILLISECONDS = _END // 1000
@@ -37,10 +34,10 @@ class ScanDataset(pds.Dataset):  # type: ignore[misc]
     the first one that it matches. Columns that are not needed are not materialised.
     """
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: FrameSource) -> None:
         self._scan = scan
 
-    def __reduce__(self) -> tuple[type[ScanDataset], tuple[Scan]]:
+    def __reduce__(self) -> tuple[type[ScanDataset], tuple[FrameSource]]:
         return ScanDataset, (self._scan,)
 
     def __repr__(self) -> str:

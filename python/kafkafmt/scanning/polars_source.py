@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from kafkafmt.columns.read import arrow_schema
-from kafkafmt.scanning.row_bounds import RowBounds
+from kafkafmt.scanning.row_bounds import FrameSource, RowBounds
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -29,19 +29,6 @@ _PARTITION_COLUMNS = frozenset(("topic", "partition"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # The comparison with the sides swapped.
 _SWAPPED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq", "Eq": "Eq"}
-
-
-class FrameSource(Protocol):
-    """What a LazyFrame needs of a scan."""
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    def matching(self, wanted: RowBounds) -> FrameSource:
-        """Return the scan without records that are outside of bounds."""
-        ...
-
-    def to_batches(self, columns: Sequence[str] | None = None) -> Generator[pa.RecordBatch, None, None]: ...
 
 
 def lazy_frame(scan: FrameSource) -> pl.LazyFrame:

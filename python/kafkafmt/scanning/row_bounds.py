@@ -1,11 +1,15 @@
-"""Bounds of the rows that the predicate of a query can match."""
+"""What a query engine needs of a scan: bounds of the rows that a predicate can match, and batches of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from kafkafmt.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def _any(one: TopicPartition) -> bool:
@@ -25,3 +29,16 @@ class RowBounds:
     has_partition: Callable[[TopicPartition], bool] = _any
     offsets: tuple[int | None, int | None] = (None, None)
     first_timestamp: int | None = None
+
+
+class FrameSource(Protocol):
+    """What a query engine needs of a scan."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def matching(self, wanted: RowBounds) -> FrameSource:
+        """Return the scan without records that are outside of bounds."""
+        ...
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> Generator[pa.RecordBatch, None, None]: ...
