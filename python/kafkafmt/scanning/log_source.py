@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from kafkafmt._util.names import some_names
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.overlaps import find_readable_end
+from kafkafmt.log.end_tracker import EndTracker
+from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
+from kafkafmt.log.splitting import Place
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.logs import find_logs, shown_paths
 from kafkafmt.scanning.options import LogReadOptions, ReadColumns
 from kafkafmt.scanning.planning import PLANNED_AT_ONCE, PlannedLog, planned_log, tasks
+from kafkafmt.scanning.selection import Bound
 from kafkafmt.scanning.splits import read_split
 from kafkafmt.scanning.tasks import OffsetRange
 
@@ -61,15 +64,45 @@ class _BoundedLog:
     reaches_end: bool
 
 
+class LogFollower:
+    """What is known of logs that are read again and again as they grow: of each, only what is new is read."""
+
+    def __init__(self) -> None:
+        self.ends = SegmentEnds(warns=True)
+        self._trackers: dict[TopicPartition, EndTracker] = {}
+        self._end_places: dict[TopicPartition, Place] = {}  # when the logs were last looked at
+
+    def follow(self, log: LogSnapshot, *, is_committed: bool) -> _BoundedLog:
+        """Return the log as it is now. Raises KafkaFormatError for damage in headers, unless it is skipped."""
+        assert log.topic_partition is not None
+        tracker = self._trackers.setdefault(log.topic_partition, EndTracker())
+        tracker.follow_listed(log, follows_transactions=is_committed)
+        before, end = self._end_places.get(log.topic_partition), tracker.end
+        place = Place(tracker.end_offset, end.base_offset, end.position)
+        self._end_places[log.topic_partition] = place
+        places = {one.offset: one for one in (before, place) if one is not None}
+        planned = PlannedLog(log, None, None, tracker.aborted_transactions, places)
+        return _BoundedLog(planned, OffsetRange(log.start_offset, tracker.stable_offset), False)
+
+    def forget_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Forget the transactions that ended before these offsets, and the logs that these lack."""
+        for one in self._trackers.keys() - offsets.keys():
+            del self._trackers[one], self._end_places[one]
+        for one, tracker in self._trackers.items():
+            tracker.forget_before(offsets[one])
+
+
 @dataclass(frozen=True)
 class LogSource:
     """The records of logs. A `RecordSource`.
 
-    options: its bounds have timestamps only. partitions: those that are read; None for all of the topics.
+    options: its bounds have timestamps only. partitions: those that are read; None for all of the topics. follower: of
+    logs that grow; they need not exist yet.
     """
 
     options: LogReadOptions
     partitions: frozenset[TopicPartition] | None = None
+    follower: LogFollower | None = None
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return the offsets of the partitions. Raises as `plan_logs`; damage at the end of a log is not raised."""
@@ -85,6 +118,13 @@ class LogSource:
                 one: None if place is None else place.offset
                 for one, place in zip(partitions, found, strict=True)
             }
+
+    def refreshed(self, read: Mapping[TopicPartition, int]) -> LogSource:
+        """Return the source as it is now, without bounds. read: the next offset of each partition."""
+        follower = self.follower or LogFollower()
+        follower.forget_before(read)
+        options = replace(self.options, starting=Bound(), ending=Bound())
+        return LogSource(options, self.partitions, follower)
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
@@ -116,8 +156,21 @@ class LogSource:
 
     @cached_property
     def _logs(self) -> dict[TopicPartition, _BoundedLog]:
+        follower = self.follower
+        logs = self._found()
+        if follower is not None:
+            is_committed = self.options.isolation == "read_committed"
+            return {one: follower.follow(log, is_committed=is_committed) for one, log in logs.items()}
+        with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
+            bounded = threads.map(lambda log: _bounded(log, self.options), logs.values())
+            return dict(zip(logs, bounded, strict=True))
+
+    def _found(self) -> dict[TopicPartition, LogSnapshot]:
+        may_grow = self.follower is not None
         try:
-            found = find_logs(self.options)
+            found = find_logs(
+                self.options, may_grow=may_grow, ends=None if self.follower is None else self.follower.ends
+            )
         except ValueError as error:
             raise ScanError(str(error)) from None
         logs = {}
@@ -127,17 +180,13 @@ class LogSource:
                     f"{log.folder}: expected a folder named TOPIC-PARTITION; give its one partition as partitions="
                 )
             logs[log.topic_partition] = log
-        if self.partitions is not None:
-            missing = sorted(self.partitions - logs.keys())
-            if missing:
-                paths = shown_paths(self.options.paths)
-                raise ScanError(
-                    f"no partition {missing[0]} in {paths}: found {some_names(map(str, sorted(logs)))}"
-                )
-            logs = {one: logs[one] for one in self.partitions}
-        with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
-            bounded = threads.map(lambda log: _bounded(log, self.options), logs.values())
-            return dict(zip(logs, bounded, strict=True))
+        missing = sorted((self.partitions or frozenset()) - logs.keys())
+        if missing and not may_grow:
+            found_here = some_names(map(str, sorted(logs)))
+            raise ScanError(
+                f"no partition {missing[0]} in {shown_paths(self.options.paths)}: found {found_here}"
+            )
+        return {one: log for one, log in logs.items() if self.partitions is None or one in self.partitions}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_logs"}

@@ -6,9 +6,9 @@ log's last segment, or of all segments if a broker's `.snapshot` and `.txnindex`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from kafkafmt.scanning.selection import ensure_all_named
 if TYPE_CHECKING:
     from kafkafmt.log.indexes import AbortedTransaction
     from kafkafmt.log.log_snapshot import LogSnapshot
-    from kafkafmt.log.splitting import Split
+    from kafkafmt.log.splitting import Place, Split
     from kafkafmt.scanning.options import LogReadOptions
     from kafkafmt.scanning.selection import Bound
 
@@ -86,17 +86,19 @@ def find_bound(log: LogSnapshot, name: str, bound: Bound) -> int | None:
 class PlannedLog:
     """A log and the part of it that is read.
 
-    start, end: offsets; None for those of the log. aborted: the transactions whose records are left out.
+    start, end: offsets; None for those of the log. aborted: the transactions whose records are left out. places: known
+    boundaries, by offset.
     """
 
     log: LogSnapshot
     start: int | None
     end: int | None
     aborted: tuple[AbortedTransaction, ...] = ()
+    places: Mapping[int, Place] = field(default_factory=dict)
 
     def splits(self, split_bytes: int) -> Iterator[Split]:
         """Yield the splits of the part, of about `split_bytes` each."""
-        return self.log.splits(split_bytes, self.start, self.end, self.aborted)
+        return self.log.splits(split_bytes, self.start, self.end, self.aborted, self.places)
 
 
 def planned_log(log: LogSnapshot, options: LogReadOptions) -> PlannedLog:

@@ -30,6 +30,7 @@ from kafkafmt.scanning.logs import shown_paths
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES, DEFAULT_SPLIT_BYTES, LogReadOptions
 from kafkafmt.scanning.row_bounds import RowBounds
 from kafkafmt.scanning.selection import Bound
+from kafkafmt.scanning.tailing import RecordTail, TailOptions, TailStart
 from kafkafmt.scanning.tasks import OffsetRange
 from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
@@ -121,14 +122,17 @@ def scan(
 
     names, shown = parse_columns(columns), shown_paths(paths)
     decoding = None if decode is None else parse_decoding(decode, names)
-    return Scan(ScanRequest(LogSource(read, parts), shown, names, parse_offsets(offsets), decoding))
+    return Scan(
+        ScanRequest(LogSource(read, parts), shown, names, parse_offsets(offsets), decoding, end is not None)
+    )
 
 
 @dataclass(frozen=True)
 class ScanRequest:
     """What a scan reads.
 
-    shown: the source, for people. wanted: the ranges within those of the source; None for all.
+    shown: the source, for people. has_end: whether timestamps have an end. wanted: the ranges within those of the
+    source; None for all.
     """
 
     source: RecordSource
@@ -136,6 +140,7 @@ class ScanRequest:
     columns: tuple[str, ...]
     offsets: OffsetBounds | Mapping[TopicPartition, OffsetBounds] = (None, None)
     decoding: Decoding | None = None
+    has_end: bool = False
     wanted: Mapping[TopicPartition, OffsetRange] | None = None
 
 
@@ -175,7 +180,8 @@ class Scan:
         return request.decoding.decoder(request.columns, topics=topics, sample=self._undecoded)
 
     def _undecoded(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for task in self._stored_tasks(columns, DEFAULT_SPLIT_BYTES):
+        filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
+        for task in self._request.source.tasks(filled, columns, DEFAULT_SPLIT_BYTES) if filled else ():
             yield from task.read()
 
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
@@ -232,15 +238,20 @@ class Scan:
         """
         if split_bytes < 1:
             raise ScanError(f"split_bytes: expected 1 or more, found {split_bytes}")
+        filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
+        return self._tasks_of(self._request.source, filled, split_bytes) if filled else []
+
+    def _tasks_of(
+        self,
+        source: RecordSource,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        split_bytes: int = DEFAULT_SPLIT_BYTES,
+    ) -> list[ScanTask]:
         decoder = self._decoder
         if decoder is None:
-            return list(self._stored_tasks(self._request.columns, split_bytes))
-        stored = self._stored_tasks(decoder.input_columns, split_bytes)
+            return list(source.tasks(ranges, self._request.columns, split_bytes))
+        stored = source.tasks(ranges, decoder.input_columns, split_bytes)
         return [DecodedTask(task, decoder) for task in stored]
-
-    def _stored_tasks(self, columns: Sequence[str], split_bytes: int) -> Sequence[ScanTask]:
-        filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
-        return self._request.source.tasks(filled, columns, split_bytes) if filled else []
 
     def matching(self, wanted: RowBounds) -> Scan:
         """Return the scan without records that are outside of bounds. It may still have some of them.
@@ -264,6 +275,38 @@ class Scan:
         """
         for task in self.tasks():
             yield from task.read(columns)
+
+    def tail(
+        self, *, rows: int | None = None, seconds: float | None = None, poll_seconds: float = 1.0
+    ) -> RecordTail:
+        """Return an iterator of the records that are added after those of the scan, in record batches, as they come.
+
+        It begins at the ends of `ranges()`, so together with the scan it has each record once. Partitions that appear
+        later are read from their beginnings, unless the scan is a part of another.
+
+        Args:
+            rows: the most rows that it yields. None: no limit.
+            seconds: how long it waits for records; those that are there when the time is over are read. None: until it
+                is closed.
+            poll_seconds: how long it waits before it looks again.
+
+        Raises ScanError if the scan has an end of offsets or of timestamps.
+        """
+        request = self._request
+        bounds = request.offsets
+        of_all = bounds.values() if isinstance(bounds, Mapping) else [bounds]
+        if request.has_end or any(end is not None for _, end in of_all):
+            raise ScanError("tail: expected offsets and timestamps without an end, as it reads what is added")
+        if (rows is not None and rows < 0) or (seconds is not None and seconds < 0) or poll_seconds <= 0:
+            raise ScanError("tail: expected rows and seconds of 0 or more, and a pause longer than 0")
+        offsets = {}
+        for one, found in self._ranges.items():
+            start, _ = bounds[one] if isinstance(bounds, Mapping) else bounds
+            if start is not None and start > found.end:
+                raise ScanError(f"tail: partition {one} ends at {found.end}, before its start {start}")
+            offsets[one] = found.end
+        start_at = TailStart(request.source, offsets, request.wanted is None, self._tasks_of)
+        return RecordTail(start_at, TailOptions(rows, seconds, poll_seconds))
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as a table. Raises as `to_batches`."""

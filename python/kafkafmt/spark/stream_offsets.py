@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from typing import Any, TypeAlias
+from typing import Any
 
-from kafkafmt.scanning.data_loss import DataLossError
+from kafkafmt.scanning.data_loss import OffsetLosses, Offsets
 from kafkafmt.types import TopicPartition
 
-_LOG = logging.getLogger(__name__)
-
-# The next offset to read of each partition.
-Offsets: TypeAlias = Mapping[TopicPartition, int]
+__all__ = ["Losses", "Offsets", "from_json", "to_json"]
 
 
-class Losses:
-    """Handles records that were deleted before the stream read them: raises DataLossError, or logs a warning once."""
+class Losses(OffsetLosses):
+    """What a stream does about records that were deleted before it read them: by failOnDataLoss."""
 
     def __init__(self, *, is_error: bool) -> None:
-        self._is_error = is_error
-        self._reported: set[str] = set()
-
-    def report_missing(self, start: Offsets, there: AbstractSet[TopicPartition]) -> None:
-        """Report the partitions of `start` that no longer exist. Raises DataLossError, unless losses are warnings."""
-        for one in sorted(start.keys() - there):
-            self._report(f"partition {one}: expected offset {start[one]}, found no such partition")
-
-    def first_offset(
-        self, one: TopicPartition, wanted: int | None, first: int, end: int, where: str = ""
-    ) -> int:
-        """Return the offset at which to continue: `wanted`, or the nearest one in a log from `first` to `end`.
-
-        wanted: None for a new partition, which begins at `first`. where: text that identifies the log at the end of a
-        message. Raises DataLossError if `wanted` is outside the log, unless losses are warnings.
-        """
-        if wanted is None:
-            return first
-        expected = f"partition {one}: expected offset {wanted}, found the log to"
-        if wanted < first:
-            self._report(f"{expected} begin at {first}{where}")
-            return first
-        if wanted > end:
-            self._report(f"{expected} end at {end}{where}")
-            return end
-        return wanted
-
-    def _report(self, what: str) -> None:
-        if self._is_error:
-            raise DataLossError(f"{what}; failOnDataLoss=false continues with the remaining records")
-        if what not in self._reported:
-            self._reported.add(what)
-            _LOG.warning("%s: continuing with the remaining records", what)
+        super().__init__(
+            is_error=is_error, remedy="failOnDataLoss=false continues with the remaining records"
+        )
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

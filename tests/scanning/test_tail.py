@@ -1,0 +1,155 @@
+"""`Scan.tail`: what is added to a scanned source, each record once, as it comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import kafkafmt as kf
+from file_systems import CountingHandler, far
+from kafkafmt.log import PartitionLogWriter
+from kafkafmt.scanning.data_loss import DataLossError
+from log.samples import batch, marker, put_segment, transactional
+
+
+def add(path: Path, *batches: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(b"".join(batches))
+
+
+def offsets_of(batches: object) -> list[int]:
+    return [offset for rows in batches for offset in rows["offset"].to_pylist()]
+
+
+def test_tail_when_a_log_grows_and_rolls_then_has_each_record_once_after_those_of_the_scan(
+    tmp_path: Path,
+) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    scan = kf.scan(tmp_path)
+    scan.ranges()
+    add(path, batch(5, 5))
+    tail = scan.tail()
+    assert offsets_of([next(tail)]) == list(range(5, 10))
+    add(path, batch(10, 5))
+    assert offsets_of([next(tail)]) == list(range(10, 15))
+    add(path, batch(15, 5)[:70])  # a broker is writing it
+    second = put_segment(tmp_path / "orders-1", 0, [batch(0, 2)])
+    assert next(tail).select(["partition", "offset"]).to_pylist() == [
+        {"partition": 1, "offset": offset} for offset in range(2)
+    ]
+    add(path, batch(15, 5)[70:])
+    put_segment(tmp_path / "orders-0", 20, [batch(20, 5)])
+    add(second, batch(2, 1))
+    found = [next(tail) for _ in range(3)]
+    assert offsets_of(found) == [*range(15, 25), 2]
+    assert offsets_of(scan.to_batches()) == list(range(5))
+
+
+def test_tail_when_its_time_is_over_then_has_read_what_is_there_and_ends(tmp_path: Path) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    tail = kf.scan(tmp_path, columns=["offset"]).tail(seconds=0)
+    assert offsets_of(tail) == []
+    scan = kf.scan(tmp_path, columns=["offset"])
+    scan.ranges()
+    add(path, batch(5, 5))
+    assert offsets_of(scan.tail(seconds=0)) == list(range(5, 10))
+    assert offsets_of(scan.tail(seconds=0.01, poll_seconds=0.001)) == list(range(5, 10))
+
+
+def test_tail_when_it_has_its_rows_then_ends(tmp_path: Path) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    scan = kf.scan(tmp_path, columns=["offset"])
+    scan.ranges()
+    add(path, batch(5, 5), batch(10, 5))
+    assert offsets_of(scan.tail(rows=7)) == list(range(5, 12))
+    assert offsets_of(scan.tail(rows=0)) == []
+
+
+def test_tail_when_closed_while_it_waits_then_ends(tmp_path: Path) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    found: list[int] = []
+    with kf.scan(tmp_path).tail(poll_seconds=3600) as tail:
+        reader = Thread(target=lambda: found.extend(offsets_of(tail)))
+        reader.start()
+    reader.join(60)
+    assert not reader.is_alive()
+    assert found == []
+
+
+def test_tail_when_committed_records_are_wanted_then_waits_for_the_ends_of_transactions(
+    tmp_path: Path,
+) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 1)])
+    scan = kf.scan(tmp_path, isolation="read_committed", columns=["offset"])
+    tail, behind = scan.tail(), scan.tail(seconds=0)
+    add(path, transactional(1, 7, 2), batch(3), transactional(4, 8))
+    assert offsets_of(behind) == []
+    add(path, marker(5, 7, commit=False))
+    assert offsets_of([next(tail)]) == [3]
+    add(path, marker(6, 8, commit=True), batch(7))
+    assert offsets_of([next(tail)]) == [4, 7]
+
+
+def test_tail_when_values_are_decoded_then_has_the_schema_of_the_scan(tmp_path: Path) -> None:
+    builder = kf.RecordBatchBuilder()
+    builder.append(0, None, b'{"id": 1}')
+    path = put_segment(tmp_path / "orders-0", 0, [builder.build()])
+    scan = kf.scan(tmp_path, decode="json")
+    tail = scan.tail()
+    builder = kf.RecordBatchBuilder(base_offset=1)
+    builder.append(0, None, b'{"id": 2}')
+    add(path, builder.build())
+    rows = next(tail)
+    assert rows.schema == scan.schema
+    assert rows["value"].to_pylist() == [{"id": 2}]
+
+
+def test_tail_when_records_are_deleted_before_they_are_read_then_one_line_says_so(tmp_path: Path) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    first, second = kf.scan(tmp_path).tail(), kf.scan(tmp_path).tail()
+    assert offsets_of(kf.scan(tmp_path).to_batches()) == list(range(5))
+    (tmp_path / "orders-0" / f"{0:020}.log").unlink()
+    put_segment(tmp_path / "orders-0", 8, [batch(8, 5)])
+    with pytest.raises(
+        DataLossError, match="partition orders-0: expected offset 5, found the log to begin at 8; a new"
+    ):
+        next(first)
+    (tmp_path / "orders-0").rename(tmp_path / "users-0")
+    with pytest.raises(DataLossError, match="partition orders-0: expected offset 5, found no such partition"):
+        next(second)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limits", "message"),
+    [
+        ({"offsets": (0, 3)}, {}, "tail: expected offsets and timestamps without an end"),
+        ({"timestamps": (None, 3)}, {}, "tail: expected offsets and timestamps without an end"),
+        ({"offsets": (7, None)}, {}, "tail: partition orders-0 ends at 5, before its start 7"),
+        ({}, {"rows": -1}, "tail: expected rows and seconds of 0 or more"),
+        ({}, {"poll_seconds": 0}, "tail: expected rows and seconds of 0 or more, and a pause longer than 0"),
+    ],
+)
+def test_tail_when_arguments_are_wrong_then_one_line_says_so(
+    tmp_path: Path, arguments: dict[str, object], limits: dict[str, object], message: str
+) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    with pytest.raises(kf.ScanError, match=message):
+        kf.scan(tmp_path, **arguments).tail(**limits)
+
+
+def test_tail_when_a_log_is_long_then_reads_only_what_is_new(tmp_path: Path) -> None:
+    with PartitionLogWriter(tmp_path / "orders-0") as writer:
+        for first in range(0, 2000, 20):
+            writer.append(batch(first, 20, size=1024))
+    handler = CountingHandler()
+    scan = kf.scan(far(handler, tmp_path), columns=["offset"])
+    tail = scan.tail()
+    path = tmp_path / "orders-0" / f"{0:020}.log"
+    add(path, batch(2000, 20))
+    assert offsets_of([next(tail)]) == list(range(2000, 2020))
+    handler.reads.clear()
+    add(path, batch(2020, 20))
+    assert offsets_of([next(tail)]) == list(range(2020, 2040))
+    assert sum(size for _, size in handler.reads) < path.stat().st_size // 4
