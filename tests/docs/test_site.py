@@ -27,6 +27,7 @@ PACKAGES = [
     "kafkafmt",
     "kafkafmt.accumulator",
     "kafkafmt.codecs",
+    "kafkafmt.decode",
     "kafkafmt.log",
     "kafkafmt.memory",
     "kafkafmt.net",
