@@ -22,7 +22,6 @@ from kafkafmt.cli.options import (
     key_ring_option,
     memory_errors,
     on_corrupt_option,
-    topics_option,
     zstd_fallback_option,
 )
 from kafkafmt.cli.output import (
@@ -34,6 +33,7 @@ from kafkafmt.cli.output import (
     progress_bar,
     size_in_words,
 )
+from kafkafmt.cli.record_options import topics_option
 from kafkafmt.cli.values import Count, Folder, Size
 from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
@@ -104,7 +104,7 @@ def convert(
     source: StoragePath,
     target: StoragePath,
     to_magic: str | None,
-    topics: str | None,
+    topics: tuple[str, ...] | None,
     jobs: int | None,
     memory_bytes: int | None,
     from_segment_start: bool,

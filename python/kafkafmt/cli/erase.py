@@ -18,7 +18,6 @@ from kafkafmt.cli.options import (
     json_option,
     key_ring_option,
     on_corrupt_option,
-    topics_option,
 )
 from kafkafmt.cli.output import (
     damage_in_words,
@@ -29,6 +28,7 @@ from kafkafmt.cli.output import (
     progress_bar,
     range_in_words,
 )
+from kafkafmt.cli.record_options import topics_option
 from kafkafmt.cli.values import FILE, Count, Folder
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError
 from kafkafmt.jobs.erase import (
@@ -105,7 +105,7 @@ _SHOWN_RANGES = 8
 def erase(
     source: StoragePath,
     target: StoragePath,
-    topics: str | None,
+    topics: tuple[str, ...] | None,
     report: Path | None,
     jobs: int | None,
     from_segment_start: bool,

@@ -17,9 +17,9 @@ from kafkafmt.cli.options import (
     isolation_option,
     on_corrupt_option,
     options,
-    topics_option,
 )
 from kafkafmt.cli.output import in_words, notify, size_in_words
+from kafkafmt.cli.record_options import topics_option
 from kafkafmt.cli.values import Count, Size
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
 from kafkafmt.log.partition_log import PartitionLog
@@ -65,7 +65,7 @@ class Selection:
     """Which records are read, and how damage is handled: the values of `memory_options`."""
 
     source: StoragePath | ClusterAddress
-    topics: str | None
+    topics: tuple[str, ...] | None
     isolation: str
     on_corrupt: str
     from_segment_start: bool

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, get_args
 
 import click
 
-from kafkafmt.cli.values import KEY_RING, complete_topics
+from kafkafmt.cli.values import KEY_RING
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.memory.store_kind import StoreKind
 from kafkafmt.server.options import LogFormat, LogLevel
@@ -87,16 +87,6 @@ def store_kind(store: str | None, cache: str | None) -> StoreKind:
         raise click.UsageError("--cache is for --store rocksdb: a store in memory has no cache")
     name = store or "rocksdb"
     return _STORE_KINDS[name, None if name == "memory" else cache or "on"]
-
-
-def topics_option() -> Decorator:
-    """Return a decorator that adds `--topics`."""
-    return click.option(
-        "--topics",
-        metavar="PATTERN",
-        shell_complete=complete_topics,
-        help="Only topics that match, as 'page-*'.  [default: all but Kafka's own]",
-    )
 
 
 def isolation_option(help_text: str, *, default: str | None = None) -> Decorator:

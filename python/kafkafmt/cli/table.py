@@ -174,7 +174,7 @@ def table(
             open_state = partial(
                 TableState,
                 source=chosen.name,
-                topics=selection.topics,
+                topics=None if selection.topics is None else ",".join(selection.topics),
                 isolation=selection.isolation,
                 from_segment_start=selection.from_segment_start,
             )

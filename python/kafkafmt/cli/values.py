@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from kafkafmt.types import TopicPartition
 NEEDS_PYARROW = "needs pyarrow: pip install 'kafkafmt[arrow]'"
 
 _MOST = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class LocalPath(click.Path):
@@ -117,8 +118,16 @@ class Seconds(click.FloatRange):
         return found
 
 
+_BEFORE_NOW = re.compile(r"-(\d{1,9})(s|m|h|d)")
+_LEAST_DIGITS = 12
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
 class Time(click.ParamType[datetime]):
-    """A time in ISO 8601. Without a time zone it is in UTC, as all times that commands print."""
+    """A date or a time in ISO 8601, milliseconds since 1970, or a time before now, as -2h.
+
+    Without a time zone it is in UTC, as all times that commands print.
+    """
 
     name = "time"
 
@@ -126,11 +135,26 @@ class Time(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         try:
-            # Python 3.10 does not parse the Z.
-            found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", value))
-        except ValueError:
-            self.fail(f"{value!r} is not a time, as 2026-01-31T12:00:00Z", param, ctx)
+            found = self._parsed(value)
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is not a time, as 2026-01-31T12:00:00Z, 2026-01-31, 1769860800000 (milliseconds"
+                f" since 1970, of {_LEAST_DIGITS} digits or more) or -2h (s, m, h or d before now)",
+                param,
+                ctx,
+            )
         return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
+
+    def _parsed(self, text: str) -> datetime:
+        if match := _BEFORE_NOW.fullmatch(text):
+            return datetime.now(timezone.utc) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        if re.fullmatch("[0-9]+", text):
+            # Fewer digits are seconds since 1970, or a date without hyphens.
+            if len(text) < _LEAST_DIGITS:
+                raise ValueError(text)
+            return _EPOCH + timedelta(milliseconds=int(text))
+        # Python 3.10 does not parse the Z.
+        return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
 
 
 class OffsetOrTime(click.ParamType[int | datetime]):

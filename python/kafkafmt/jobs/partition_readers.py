@@ -20,7 +20,7 @@ from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import UnreadTail
-from kafkafmt.log.topics import is_chosen
+from kafkafmt.log.topics import Topics, is_chosen, selection_error
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class NoLogsError(UserError):
     """There is nothing to read; the message says why, in one line."""
 
 
-def select_logs(source: StoragePath, topics: str | None = None) -> dict[TopicPartition, StoragePath]:
+def select_logs(source: StoragePath, topics: Topics = None) -> dict[TopicPartition, StoragePath]:
     """Return the folder of each partition in `source`, a log directory or the folder of one partition.
 
-    topics: a shell pattern that topic names must match. If None, Kafka's own topics of a log directory are left out
-    (see `kafkafmt.log.topics`). Raises NoLogsError if `source` is not a folder, or no partition is left.
+    topics: names and globs, each of which must match a topic. If None, Kafka's own topics of a log directory are left
+    out (see `kafkafmt.log.topics`). Raises NoLogsError if `source` is not a folder, or no partition is left.
     """
     if not source.is_dir():
         raise NoLogsError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
@@ -51,9 +51,9 @@ def select_logs(source: StoragePath, topics: str | None = None) -> dict[TopicPar
     chosen = {
         one: found[one] for one in sorted(found) if is_chosen(one, topics, is_named=found[one] == source)
     }
-    if not chosen:
-        what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
-        raise NoLogsError(f"{source}: {what}")
+    error = selection_error(found, topics, is_empty=not chosen)
+    if error is not None:
+        raise NoLogsError(f"{source}: {error}")
     return chosen
 
 

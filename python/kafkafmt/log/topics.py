@@ -3,7 +3,7 @@
 The names of Kafka's own topics, such as `__consumer_offsets`, `__transaction_state` and `__cluster_metadata`, begin
 with two underscores. They are left out, and one line names them, unless the user selects them:
 
-- by a pattern or a name that matches them (`--topics '*'`, the option `topics`), or
+- by a name or a glob that matches them (`--topics '*'`, the option `topics`), or
 - by the path of a partition's folder or of a segment.
 
 `verify` checks the files of all topics, so that it misses no damage.
@@ -11,9 +11,9 @@ with two underscores. They are left out, and one line names them, unless the use
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Protocol, TypeAlias
 
 from kafkafmt.storage import StoragePath, storage_of
 from kafkafmt.types import TopicPartition
@@ -21,6 +21,9 @@ from kafkafmt.types import TopicPartition
 # The log of a broker that is also a controller (KIP-595). It lies beside the partitions, but is not a topic of clients.
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_LOG = TopicPartition(METADATA_TOPIC, 0)
+
+# A name or a glob of topics, or several of them; None selects all topics but Kafka's own.
+Topics: TypeAlias = "str | Sequence[str] | None"
 
 _INTERNAL_PREFIX = "__"
 
@@ -41,17 +44,39 @@ def is_internal_topic(topic: str) -> bool:
     return topic.startswith(_INTERNAL_PREFIX)
 
 
-def is_chosen(where: TopicPartition | None, pattern: str | None, *, is_named: bool) -> bool:
+def topic_matches(topic: str, topics: str | Sequence[str]) -> bool:
+    """Whether a topic has one of these names, or matches one of these globs.
+
+    >>> [topic_matches(topic, ("orders", "page-*")) for topic in ("orders", "page-views", "clicks")]
+    [True, True, False]
+    """
+    return any(fnmatchcase(topic, one) for one in ([topics] if isinstance(topics, str) else topics))
+
+
+def is_chosen(where: TopicPartition | None, topics: Topics, *, is_named: bool) -> bool:
     """Whether a partition is read; `where` is None for a folder that is not named for a partition.
 
-    pattern: a shell pattern that the topic must match. If None, all partitions are read except those of Kafka's own
-    topics that no path names.
+    topics: names and globs, of which the topic must match one. If None, all partitions are read except those of Kafka's
+    own topics that no path names.
     is_named: a path or pattern names the partition.
     """
     topic = "" if where is None else where.topic
-    if pattern is None:
+    if topics is None:
         return is_named or not is_internal_topic(topic)
-    return fnmatch.fnmatchcase(topic, pattern)
+    return topic_matches(topic, topics)
+
+
+def selection_error(found: Iterable[TopicPartition | None], topics: Topics, *, is_empty: bool) -> str | None:
+    """Return why a selection fails: a name or a glob matches no topic, or nothing is chosen. None if it does not fail.
+
+    found: all partitions, chosen or not. is_empty: whether `is_chosen` chooses none of them.
+    """
+    if topics is None:
+        return "no topic but Kafka's own" if is_empty else None
+    names = {"" if one is None else one.topic for one in found}
+    wanted = [topics] if isinstance(topics, str) else topics
+    missing = next((one for one in wanted if not any(fnmatchcase(name, one) for name in names)), None)
+    return None if missing is None else f"no topic matches {missing!r}"
 
 
 def left_out_in_words(directory: StoragePath, remedy: str) -> str | None:

@@ -10,6 +10,7 @@ from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE
 from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.jobs.convert.memory import ConvertMemory
 from kafkafmt.jobs.rewrite import OnCorrupt, SegmentReport, SegmentTask, plan_segments
+from kafkafmt.log.topics import Topics
 from kafkafmt.storage import StoragePath
 from kafkafmt.types import Codec
 
@@ -79,7 +80,7 @@ class ConvertReport(SegmentReport):
 
 
 def plan(
-    source: StoragePath, target: StoragePath, topics: str | None = None, *, from_segment_start: bool = False
+    source: StoragePath, target: StoragePath, topics: Topics = None, *, from_segment_start: bool = False
 ) -> list[SegmentTask]:
     """List the segments of a log directory or partition folder as tasks, as `rewrite.plan_segments`."""
     return plan_segments(source, target, topics, _SIDECAR_SUFFIX, from_segment_start=from_segment_start)

@@ -31,6 +31,7 @@ from kafkafmt.jobs.rewrite import RewriteError, SegmentTask, ensure_folders, pla
 from kafkafmt.log import partition_metadata
 from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_INI
+from kafkafmt.log.topics import Topics
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of, write_file
 from kafkafmt.storage.publication import INCOMPLETE, ensure_new, private_folder, publish_folder
 from kafkafmt.types import TopicPartition
@@ -111,7 +112,7 @@ class EraseTarget:
                 )
 
     def plan(
-        self, source: StoragePath, topics: str | None = None, *, from_segment_start: bool = False
+        self, source: StoragePath, topics: Topics = None, *, from_segment_start: bool = False
     ) -> list[SegmentTask]:
         """List the segments of a log directory or partition folder as tasks, as `plan_segments`.
 

@@ -15,7 +15,7 @@ from kafkafmt.jobs.files import error_in_words
 from kafkafmt.jobs.rewrite.sidecars import Sidecars
 from kafkafmt.log import PartitionLog, Segment
 from kafkafmt.log.directory import no_segments_message, partition_logs
-from kafkafmt.log.topics import is_chosen
+from kafkafmt.log.topics import Topics, is_chosen, selection_error
 from kafkafmt.storage import RemotePath, StoragePath, side_by_side
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _stored_at(path: StoragePath) -> str:
 def plan_segments(
     source: StoragePath,
     target: StoragePath,
-    topics: str | None,
+    topics: Topics,
     sidecar_suffix: str,
     *,
     sidecar_root: StoragePath | None = None,
@@ -144,8 +144,8 @@ def plan_segments(
 ) -> list[SegmentTask]:
     """List the segments of a log directory or partition folder as tasks, largest first.
 
-    topics: a shell pattern that topic names must match. If None, Kafka's own topics of a log directory are left out
-        (see `kafkafmt.log.topics`).
+    topics: names and globs, each of which must match a topic. If None, Kafka's own topics of a log directory are left
+        out (see `kafkafmt.log.topics`).
     sidecar_root: the folder of the folders of sidecars, one for each partition. If None, they are beside the segments.
     from_segment_start: rewrite also segments whose records are all below the log start offset, and set no log start
         offset in the target.
@@ -165,9 +165,9 @@ def plan_segments(
             f"{source}: expected a log directory or a partition folder, found segments beside folders of partitions"
         )
     chosen = [log for log in found if is_chosen(log.topic_partition, topics, is_named=log.path == folder)]
-    if not chosen:
-        what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
-        raise RewriteError(f"{source}: {what}")
+    error = selection_error((log.topic_partition for log in found), topics, is_empty=not chosen)
+    if error is not None:
+        raise RewriteError(f"{source}: {error}")
     folders = [
         (log, folder, Sidecars(_sidecar_folder(folder, sidecar_root), sidecar_suffix))
         for log, folder in _target_folders(chosen, target.absolute())

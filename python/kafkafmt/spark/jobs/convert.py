@@ -22,7 +22,7 @@ from kafkafmt.jobs.convert import (
     split_unchanged,
 )
 from kafkafmt.jobs.rewrite import OnCorrupt, SegmentTask
-from kafkafmt.log.topics import left_out_in_words
+from kafkafmt.log.topics import Topics, left_out_in_words
 from kafkafmt.spark.context import spark_session
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
 from kafkafmt.spark.jobs.running import JobError, run
@@ -47,7 +47,7 @@ def convert(
     to_magic: int | None = None,
     codec: Codec | str | None = None,
     level: int | None = None,
-    topics: str | None = None,
+    topics: Topics = None,
     on_corrupt: OnCorrupt = "fail",
     zstd_fallback: Codec | str | None = None,
     chunk_size: int = DEFAULT_CHUNK_SIZE,
@@ -61,7 +61,7 @@ def convert(
 
     Args:
         source, target: folders or URIs, as s3://bucket/logs. Local folders must be at the same paths on all machines.
-        topics: a pattern, as `'page-*'`.
+        topics: a name, a glob as `'page-*'`, or several of them.
 
     The other options are those of `kafkafmt convert`. Codecs are names or `Codec`.
 

@@ -24,7 +24,7 @@ from kafkafmt.jobs.erase import (
 )
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.rewrite import OnCorrupt, RewriteError, SegmentTask
-from kafkafmt.log.topics import left_out_in_words
+from kafkafmt.log.topics import Topics, left_out_in_words
 from kafkafmt.spark.context import spark_session
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
 from kafkafmt.spark.jobs.running import JobError, run
@@ -51,7 +51,7 @@ def erase(
     keys: Iterable[bytes] | None = None,
     where: str | None = None,
     replacement: Replacement | None = None,
-    topics: str | None = None,
+    topics: Topics = None,
     on_corrupt: OnCorrupt = "fail",
     force: bool = False,
     from_segment_start: bool = False,
@@ -65,7 +65,7 @@ def erase(
         keys: records with one of these keys are erased.
         where: `MODULE:CALLABLE`, which the executors import; see `EraseOptions`. Give it or `keys`.
         replacement: the new value of the records; None: the records go.
-        topics: a pattern, as `'page-*'`.
+        topics: a name, a glob as `'page-*'`, or several of them.
 
     The other options are those of `kafkafmt erase`.
 

@@ -11,7 +11,7 @@ from kafkafmt.log.listing import by_folder, list_segments
 from kafkafmt.log.log_snapshot import LogSnapshot, with_log_starts
 from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
 from kafkafmt.log.segment import MAX_OFFSET, Segment
-from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
+from kafkafmt.log.topics import Topics, is_chosen, selection_error, topics_left_out_in_words
 from kafkafmt.storage import RemotePath
 from kafkafmt.storage.locations import absolute_paths
 
@@ -30,24 +30,24 @@ class BoundedSegment(NamedTuple):
 
 def list_files(
     paths: Paths,
-    topics: str | None = None,
+    topics: Topics = None,
     options: Mapping[str, str] | None = None,
     *,
     includes_internal: bool = False,
 ) -> list[Segment]:
-    """Return the segments under `paths` whose topic matches the pattern `topics`.
+    """Return the segments under `paths` whose topic matches one of the names and globs `topics`.
 
-    Without a pattern, Kafka's own topics are left out and a warning is logged, unless `includes_internal` is true: see
+    Without these, Kafka's own topics are left out and a warning is logged, unless `includes_internal` is true: see
     `kafkafmt.log.topics`. options: of the file system. Raises the errors of `list_segments`, and ValueError if no topic
     matches.
     """
     given = [paths] if isinstance(paths, str | os.PathLike | RemotePath) else list(paths)
     found = list_segments(absolute_paths(given, options))
-    pattern = "*" if topics is None and includes_internal else topics
-    chosen = [one for one in found if is_chosen(one.topic_partition, pattern, is_named=one.is_named)]
-    if not chosen:
-        what = "no topic but Kafka's own" if topics is None else f"no topic matches {topics!r}"
-        raise ValueError(f"{', '.join(map(str, given))}: {what}")
+    wanted = "*" if topics is None and includes_internal else topics
+    chosen = [one for one in found if is_chosen(one.topic_partition, wanted, is_named=one.is_named)]
+    error = selection_error((one.topic_partition for one in found), topics, is_empty=not chosen)
+    if error is not None:
+        raise ValueError(f"{', '.join(map(str, given))}: {error}")
     message = topics_left_out_in_words(found, chosen, "topics='*' or their folders name them")
     if topics is None and message is not None:
         _LOG.warning(message)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.summary import TopicReport, TopicSummary, merge_summaries, summarize_file
 from kafkafmt.log.segment import Segment
+from kafkafmt.log.topics import Topics
 from kafkafmt.spark.jobs.files import BoundedSegment, Paths, list_files, with_first_offsets
 from kafkafmt.spark.jobs.frames import report_frame
 from kafkafmt.spark.jobs.running import run
@@ -31,7 +32,7 @@ def summarize(
     paths: Paths,
     *,
     deep: bool = False,
-    topics: str | None = None,
+    topics: Topics = None,
     options: Mapping[str, str] | None = None,
     from_segment_start: bool = False,
 ) -> DataFrame:
@@ -44,7 +45,7 @@ def summarize(
         paths, options: as for `verify`.
         deep: also decompress all batches, which adds compression ratios, the number of records in wrappers of v0 and
             v1, and the number of records with headers.
-        topics: a pattern, as `'page-*'`. By default all topics but Kafka's own.
+        topics: a name, a glob as `'page-*'`, or several of them. By default all topics but Kafka's own.
         from_segment_start: also count records below the log start offset.
 
     Returns a row for each topic. The columns are the fields of `kafkafmt.jobs.summary.TopicReport`. `needs` lists the

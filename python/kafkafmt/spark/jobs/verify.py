@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.verify import FileCheck, check_file, check_logs
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment
+from kafkafmt.log.topics import Topics
 from kafkafmt.spark.jobs.files import Paths, list_files
 from kafkafmt.spark.jobs.frames import DAMAGE, report_frame
 from kafkafmt.spark.jobs.running import run
@@ -28,7 +29,7 @@ def verify(
     spark: SparkSession,
     paths: Paths,
     *,
-    topics: str | None = None,
+    topics: Topics = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Check lengths, CRCs, offsets and all records of all segments under some paths, on any file system.
@@ -37,7 +38,7 @@ def verify(
 
     Args:
         paths: as for the data source: log directories, partition folders, segments or patterns, local or URIs.
-        topics: a pattern, as `'page-*'`. By default all topics are checked, also Kafka's own.
+        topics: a name, a glob as `'page-*'`, or several of them. By default all topics are checked, also Kafka's own.
         options: the options of the file system, as `{"region": "eu-west-1"}`.
 
     Returns a row for each file: path, topic, partition, status, size_in_bytes, batches, records, base_offset,

@@ -1,0 +1,118 @@
+"""Options that select records, and that decode their keys and values: the same on every command that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, get_args
+
+import click
+from click.shell_completion import CompletionItem
+
+from kafkafmt.cli.options import Decorator, options
+from kafkafmt.cli.values import Time, complete_topics
+from kafkafmt.decode.framing import Framing
+from kafkafmt.decode.options import Format
+from kafkafmt.log.time_range import TimeRange
+
+ALL_BUT_INTERNAL = "all but Kafka's own"
+
+
+class Topics(click.ParamType[tuple[str, ...]]):
+    """Names and globs of topics, with commas between them. Names of topics have neither commas nor spaces."""
+
+    name = "topics"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = tuple(part.strip() for part in value.split(","))
+        if not all(parts):
+            self.fail(f"expected names or globs with commas between them, found {value!r}", param, ctx)
+        return tuple(dict.fromkeys(parts))
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(f"{before}{comma}{one.value}") for one in complete_topics(ctx, param, last)]
+
+
+def topics_option(*, default: str = ALL_BUT_INTERNAL) -> Decorator:
+    """Return a decorator that adds `--topics`. The value is a tuple of names and globs, or None.
+
+    default: which topics these are without the option, for the help.
+    """
+    return click.option(
+        "--topics",
+        type=Topics(),
+        metavar="TOPIC[,TOPIC]",
+        help=f"Only these topics: names, or globs as 'page-*'.  [default: {default}]",
+    )
+
+
+def time_range_options() -> Decorator:
+    """Return a decorator that adds `--from` and `--to`. `time_range` takes their values, from_time and to_time."""
+    return options(
+        click.option(
+            "--from",
+            "from_time",
+            type=Time(),
+            metavar="TIME",
+            help="Begin each partition at its first record at or after this time: 2026-01-31T12:00:00Z, 2026-01-31,"
+            " milliseconds since 1970, or as -2h before now.",
+        ),
+        click.option(
+            "--to",
+            "to_time",
+            type=Time(),
+            metavar="TIME",
+            help="End each partition before its first record at or after this time.",
+        ),
+    )
+
+
+def time_range(from_time: datetime | None, to_time: datetime | None) -> TimeRange:
+    """Return the range of `--from` and `--to`. Raises UsageError if it is empty."""
+    if from_time is not None and to_time is not None and from_time >= to_time:
+        raise click.UsageError(
+            f"--from {from_time.isoformat()} is not before --to {to_time.isoformat()}: no record is in between"
+        )
+    return TimeRange.between(from_time, to_time)
+
+
+def decoding_options(*more_formats: str, default: str) -> Decorator:
+    """Return a decorator that adds `--key-format`, `--value-format`, `--schemas` and `--framing`.
+
+    more_formats: besides those of `kafkafmt.decode.Decoding`. default: what keys and values are without a format.
+    """
+    names = (*more_formats, *get_args(Format))
+    return options(
+        *(
+            click.option(
+                f"--{side}-format",
+                type=click.Choice(names),
+                metavar="FORMAT",
+                help=f"What {side}s are: {_listed(names)}.  [default: {default}]",
+            )
+            for side in ("key", "value")
+        ),
+        click.option(
+            "--schemas",
+            metavar="URL|PATH",
+            help="Where the schemas of avro, protobuf and json are: a registry, a folder, or the file of one schema.",
+        ),
+        click.option(
+            "--framing",
+            type=click.Choice(get_args(Framing)),
+            metavar="FRAMING",
+            help=f"Where a payload has the id of its schema: {_listed(get_args(Framing))}."
+            "  [default: confluent with a registry or a folder, else none]",
+        ),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
