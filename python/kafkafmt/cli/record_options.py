@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from kafkafmt.cli.options import Decorator, options
 from kafkafmt.cli.values import Time, complete_topics
-from kafkafmt.decode.framing import Framing
-from kafkafmt.decode.options import Format
 from kafkafmt.log.time_range import TimeRange
 
 ALL_BUT_INTERNAL = "all but Kafka's own"
+# `Format` and `Framing` of `kafkafmt.decode`, which needs pyarrow.
+FORMATS = (
+    "avro",
+    "protobuf",
+    "json",
+    "text",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "boolean",
+    "uuid",
+)
+FRAMINGS = ("auto", "confluent", "confluent-headers", "apicurio", "apicurio-headers", "glue", "none")
 
 
 class Topics(click.ParamType[tuple[str, ...]]):
@@ -88,7 +101,7 @@ def decoding_options(*more_formats: str, default: str) -> Decorator:
 
     more_formats: besides those of `kafkafmt.decode.Decoding`. default: what keys and values are without a format.
     """
-    names = (*more_formats, *get_args(Format))
+    names = (*more_formats, *FORMATS)
     return options(
         *(
             click.option(
@@ -106,9 +119,9 @@ def decoding_options(*more_formats: str, default: str) -> Decorator:
         ),
         click.option(
             "--framing",
-            type=click.Choice(get_args(Framing)),
+            type=click.Choice(FRAMINGS),
             metavar="FRAMING",
-            help=f"Where a payload has the id of its schema: {_listed(get_args(Framing))}."
+            help=f"Where a payload has the id of its schema: {_listed(FRAMINGS)}."
             "  [default: confluent with a registry or a folder, else none]",
         ),
     )
