@@ -19,7 +19,7 @@ import pytest
 from kafka.errors import KafkaError
 
 from broker.broker import Broker
-from cli.live import new_topic, produce, transaction
+from cli.live import FIRST_TIMESTAMP, new_topic, produce, transaction
 from cli.logs import command, is_one_line, json_lines, run
 from kafkafmt._util.sizes import KIB, MIB
 from kafkafmt.cli.log_selection import Selection
@@ -80,6 +80,29 @@ def test_replay_of_a_cluster_equals_that_of_its_folder(
     assert result.exit_code == 0, result.stderr
     assert result.stdout == folder_replay(any_broker, topic, *options)
     assert result.stdout.count("\n") > 4000
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("bounds", [(5_003, 22_007), (5_003, None), (None, 22_007), (10**9, None)], ids=str)
+def test_replay_of_a_cluster_when_it_has_a_range_of_time_equals_that_of_its_folder(
+    any_broker: Broker, topic: str, bounds: tuple[int | None, int | None], isolation: str
+) -> None:
+    times = [
+        one
+        for name, at in zip(("--from", "--to"), bounds, strict=True)
+        if at is not None
+        for one in (name, FIRST_TIMESTAMP + at)
+    ]
+    result = run("replay", source_of(any_broker, topic), *times, "--isolation", isolation)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == folder_replay(any_broker, topic, *times, "--isolation", isolation)
+
+
+def test_topics_of_a_cluster_then_are_selected_by_names_and_globs(any_broker: Broker, topic: str) -> None:
+    cluster = f"kafka://{any_broker.bootstrap}"
+    expected = run("replay", source_of(any_broker, topic)).stdout
+    assert run("replay", cluster, "--topics", topic).stdout == expected
+    assert run("replay", cluster, "--topics", f"{topic[:-1]}?").stdout == expected
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -152,7 +175,9 @@ def test_partition_when_its_buffer_is_full_then_is_paused_until_it_has_room(brok
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("replay", "{}", "--topics", "x"), ["--topics is for a folder"]),
+        (("replay", "{}", "--topics", "x"), ["--topics: expected no topics in the address of the cluster"]),
+        (("replay", "{}", "--by-time", "--follow", "--to", "2026-01-31"), ["--to ends each partition"]),
+        (("replay", "{}", "--from", "2026-02-01", "--to", "2026-01-31"), ["no record is in between"]),
         (("replay", "{}", "--from-segment-start"), ["--from-segment-start is for a folder"]),
         (("replay", "{}", "--follow"), ["--follow needs --by-time"]),
         (("replay", "{}", "--group", "g"), ["--group needs --by-time"]),

@@ -72,6 +72,53 @@ def test_json_when_topics_are_named_then_has_those_alone(source: Path) -> None:
     assert {tp.topic for tp, _ in replayed_json(source, "--topics", "__*")} == {"__offsets"}
 
 
+def test_json_when_topics_are_several_then_has_all_that_match_one(source: Path) -> None:
+    make_logs(source, topics=("orders", "users", "user-log", "clicks"), partitions=1)
+    found = replayed_json(source, "--topics", "orders,user*")
+    assert {tp.topic for tp, _ in found} == {"orders", "users", "user-log"}
+
+
+def test_topics_when_one_of_several_matches_nothing_then_is_named(source: Path) -> None:
+    make_logs(source, topics=("orders",), partitions=1)
+    result = run("replay", source, "--topics", "orders,user*")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert is_one_line(result.stderr)
+    assert "no topic matches 'user*'" in result.stderr
+
+
+def first_at(folder: Path, timestamp: int) -> float:
+    """The offset of the first record at or after a time; infinity without one."""
+    records = (record for batch in PartitionLog(folder).batches() for record in batch)
+    return next((record.offset for record in records if record.timestamp >= timestamp), float("inf"))
+
+
+@pytest.mark.parametrize("order", [("--by-time",), ()], ids=["by time", "in order"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_json_when_it_has_a_range_of_time_then_begins_and_ends_at_the_first_records_of_each_partition(
+    source: Path, order: tuple[str, ...], threads: int
+) -> None:
+    logs = {tp: log.committed for tp, log in make_logs(source, topics=("a", "b"), partitions=3).items()}
+    times = sorted(row.timestamp for rows in logs.values() for row in rows)
+    start, end = times[len(times) // 4], times[len(times) * 3 // 4]
+    expected = {}
+    for tp, rows in logs.items():
+        first, last = (first_at(source / f"{tp.topic}-{tp.partition}", time) for time in (start, end))
+        expected[tp] = [row for row in rows if first <= row.offset < last]
+    options = ("--from", start, "--to", end, "--threads", threads, *order)
+    found = replayed_json(source, *options)
+    assert {tp: len(rows) for tp, rows in expected.items()} != {tp: len(rows) for tp, rows in logs.items()}
+    in_order = [(tp, row) for tp in sorted(expected) for row in expected[tp]]
+    assert found == [(tp, text_of(row)) for tp, row in (merged(expected) if order else in_order)]
+
+
+def test_json_when_no_record_is_that_late_then_is_empty(source: Path) -> None:
+    logs = make_logs(source, topics=("a",), partitions=1)
+    latest = max(row.timestamp for log in logs.values() for row in log.every)
+    assert replayed_json(source, "--from", latest + 86_400_000) == []
+    assert replayed_json(source, "--from", "-0s") == []
+    assert len(replayed_json(source, "--to", latest + 86_400_000)) == len(replayed_json(source))
+
+
 @pytest.mark.parametrize("codec", [None, "zstd", "lz4"])
 def test_folder_when_by_time_then_each_topic_is_one_log_in_the_order_of_time(
     source: Path, tmp_path: Path, codec: str | None

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
@@ -19,10 +20,11 @@ from kafkafmt.cli.options import (
     options,
 )
 from kafkafmt.cli.output import in_words, notify, size_in_words
-from kafkafmt.cli.record_options import topics_option
+from kafkafmt.cli.record_options import time_range, time_range_options, topics_option
 from kafkafmt.cli.values import Count, Size
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
 from kafkafmt.log.partition_log import PartitionLog
+from kafkafmt.log.time_range import TimeRange
 from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.mirror.addresses import ClusterAddress
 
@@ -40,9 +42,10 @@ DEFAULT_MEMORY = 256 * _MIB
 
 
 def memory_options() -> Decorator:
-    """Return a decorator that adds --topics, --memory, --threads, --isolation, --on-corrupt, --from-segment-start."""
+    """Return a decorator that adds the options of `Selection`, --memory and --threads."""
     return options(
         topics_option(),
+        time_range_options(),
         click.option(
             "--memory",
             "memory_bytes",
@@ -69,6 +72,19 @@ class Selection:
     isolation: str
     on_corrupt: str
     from_segment_start: bool
+    times: TimeRange
+
+    @classmethod
+    def of_options(
+        cls,
+        source: StoragePath | ClusterAddress,
+        *,
+        from_time: datetime | None,
+        to_time: datetime | None,
+        **more: Any,
+    ) -> Selection:
+        """Return the selection of the values of `memory_options`. Raises UsageError for an empty range of time."""
+        return cls(source, times=time_range(from_time, to_time), **more)
 
     @property
     def skips_damage(self) -> bool:
@@ -159,6 +175,7 @@ class SelectedLogs(SelectedSource):
             skips_damage=self._selection.skips_damage,
             on_damage=self.damaged.add,
             from_segment_start=self._selection.from_segment_start,
+            times=self._selection.times,
         )
         self._opened.append(readers)
         yield readers

@@ -74,15 +74,15 @@ def time_range_options() -> Decorator:
             "from_time",
             type=Time(),
             metavar="TIME",
-            help="Begin each partition at its first record at or after this time: 2026-01-31T12:00:00Z, 2026-01-31,"
-            " milliseconds since 1970, or as -2h before now.",
+            help="Begin each partition at its first record at or after TIME: 2026-01-31T12:00:00Z, 2026-01-31, -2h"
+            " (before now), or milliseconds since 1970.",
         ),
         click.option(
             "--to",
             "to_time",
             type=Time(),
             metavar="TIME",
-            help="End each partition before its first record at or after this time.",
+            help="End each partition before its first record at or after TIME.",
         ),
     )
 

@@ -63,7 +63,7 @@ _TO_STANDARD_OUTPUT = Part("writing")
 
 @click.command(
     cls=HelpCommand,
-    common="--by-time --topics --memory --threads --codec --follow --group --on-corrupt --json",
+    common="--by-time --topics --from --to --memory --codec --follow --group --json",
     page="memory.md",
 )
 @click.argument("source", metavar="SRC", type=SourceType())
@@ -144,7 +144,11 @@ def replay(
 
     The partitions of a cluster are read up to their present ends. With --follow the command continues until SIGINT or
     SIGTERM. A partition without new records for --max-idle seconds is not waited for; its later records may then be
-    out of order. Commands with the same --group share the partitions, and continue at the committed offsets.
+    out of order. Commands with the same --group share the partitions, and continue at the committed offsets. --from is
+    for partitions without one.
+
+    With --from and --to each partition begins at its first record at or after one time, and ends before its first
+    record at or after another one, in the order of offsets. So it may have records with other timestamps in between.
 
     In a folder each topic becomes a log of one partition, with offsets from 0. Timestamps, keys, values and headers
     are kept.
@@ -187,7 +191,7 @@ def replay(
         idle_seconds=_MAX_IDLE_SECONDS if max_idle is None else max_idle,
     )
     with _errors_of(target), source_errors(source), memory_errors(), ExitStack() as stack:
-        chosen = select_source(Selection(source, **selected), settings)
+        chosen = select_source(Selection.of_options(source, **selected), settings)
         shares = shares_of(chosen.partitions, threads)
         ahead = BUFFERS_AHEAD if threads > 1 else 0
         at_a_time = max(map(len, shares)) if by_time else 1

@@ -61,7 +61,7 @@ _SPARK_CORE_BYTES = 1024**3
 
 @click.command(
     cls=HelpCommand,
-    common="--topics --memory --threads --state --follow --group --on-corrupt --force --json",
+    common="--topics --from --to --memory --threads --state --follow --group --on-corrupt --force --json",
     page="memory.md",
 )
 @click.argument("source", metavar="SRC", type=SourceType())
@@ -125,7 +125,8 @@ def table(
     The state is kept on disk in OUT.state. After a kill, the same command continues from the last commit. When OUT is
     complete, it appears, and OUT.state is removed. With --state DIR the state is kept, and a later run reads only the
     new records of SRC. With --store memory nothing is written but OUT, and after a kill the logs are read from their
-    start. A state that outgrows --memory moves into RocksDB, in OUT.state.
+    start. A state that outgrows --memory moves into RocksDB, in OUT.state. The table of --from and --to has the latest
+    values within these bounds, which a state keeps: a later run needs the same ones.
 
     The partitions of a cluster are read up to their present ends. With --follow the command continues until SIGINT or
     SIGTERM, and then writes OUT. Commands with the same --group share the partitions, each with its own --state. Each
@@ -159,7 +160,7 @@ def table(
         if target.is_dir() or is_there:
             way = "a folder" if target.is_dir() else "--force replaces it"
             raise TableError(f"{target}: already exists: {way}, expected the name of a new file")
-        selection = Selection(source, **selected)
+        selection = Selection.of_options(source, **selected)
         chosen = select_source(selection, settings)
         if engine == "spark":
             memory_bytes = memory_bytes or _SPARK_MEMORY
@@ -177,6 +178,7 @@ def table(
                 topics=None if selection.topics is None else ",".join(selection.topics),
                 isolation=selection.isolation,
                 from_segment_start=selection.from_segment_start,
+                times=selection.times,
             )
             plan = plan_for(memory_bytes, 1, 1, store_kind=kind, source=chosen.kind, threads=threads)
             work = TableWork(chosen, plan, open_state, group is not None, commit_interval)
@@ -320,7 +322,9 @@ def _on_spark(
         from kafkafmt.spark.jobs.table import TableOptions, table_on_spark
     settings = spark_conf(plan, task=Task(1))
     topics = sorted({topic for topic, _ in logs.folders})
-    options = TableOptions(topics, selection.isolation, selection.skips_damage, selection.from_segment_start)
+    options = TableOptions(
+        topics, selection.isolation, selection.skips_damage, selection.from_segment_start, selection.times
+    )
     done = table_on_spark(logs.name, target, options, master=master, settings=settings)
     for damage in done.damage:
         notify(f"left out: {damage_in_words(damage)}")

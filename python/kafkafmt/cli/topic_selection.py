@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kafkafmt.client.raw_consumer import RawConsumer
     from kafkafmt.jobs.group_member import GroupMember
     from kafkafmt.jobs.live_readers import LiveReaders
+    from kafkafmt.log.time_range import TimeRange
     from kafkafmt.memory import MemoryBudget, MemoryPlan
     from kafkafmt.mirror.clusters import MirrorCluster
     from kafkafmt.storage import StoragePath
@@ -121,10 +122,10 @@ def select_source(selection: Selection, settings: LiveSettings) -> SelectedSourc
     Raises click.UsageError for options that the other kind of source has, NoLogsError, and MirrorError.
     """
     if isinstance(selection.source, ClusterAddress):
-        if selection.topics is not None:
-            raise click.UsageError(f"--topics is for a folder: name topics after {selection.source}/")
         if selection.from_segment_start:
             raise click.UsageError("--from-segment-start is for a folder")
+        if settings.follows and selection.times.end_ms is not None:
+            raise click.UsageError("--to ends each partition: it is not for --follow")
         return SelectedTopics(selection, settings)
     for name, is_given in (
         ("--follow", settings.follows),
@@ -134,6 +135,14 @@ def select_source(selection: Selection, settings: LiveSettings) -> SelectedSourc
         if is_given:
             raise click.UsageError(f"{name} is for a cluster as source: {SCHEME}HOST:PORT/TOPIC")
     return SelectedLogs(selection)
+
+
+def with_topics(address: ClusterAddress, topics: tuple[str, ...] | None) -> ClusterAddress:
+    """Return the address with the topics of `--topics`. Raises click.UsageError if it has topics itself."""
+    try:
+        return address if topics is None else address.with_topics(topics)
+    except ValueError as error:
+        raise click.UsageError(f"--topics: {error}") from None
 
 
 @dataclass
@@ -156,7 +165,8 @@ class SelectedTopics(SelectedSource):
 
         assert isinstance(selection.source, ClusterAddress)
         self.damaged = DamageReports()
-        self._selection, self._settings, self._address = selection, settings, selection.source
+        self._selection, self._settings = selection, settings
+        self._address = with_topics(selection.source, selection.topics)
         self._counts = _Counts()
         cluster = self._connect()
         try:
@@ -167,9 +177,22 @@ class SelectedTopics(SelectedSource):
                 raise MirrorError(f"{self._address}: {what}")
             partitions = cluster.partitions(topics)
             self._bounds = cluster.bounds(partitions, is_committed=selection.is_committed)
+            self._starts: dict[TopicPartition, int] = {}
+            self._bound(cluster, selection.times)
             self._cluster_id, self._brokers = cluster.id, cluster.brokers
         finally:
             cluster.close()
+
+    def _bound(self, cluster: MirrorCluster, times: TimeRange) -> None:
+        """Find where partitions begin and end by the timestamps of their records."""
+        if times.end_ms is not None:
+            for one, offset in cluster.offsets_at(self._bounds, times.end_ms).items():
+                start, end = self._bounds[one]
+                self._bounds[one] = start, end if offset is None else max(min(offset, end), start)
+        if times.start_ms is not None:
+            for one, offset in cluster.offsets_at(self._bounds, times.start_ms).items():
+                _, end = self._bounds[one]
+                self._starts[one] = end if offset is None else min(offset, end)
 
     @property
     def name(self) -> str:
@@ -212,7 +235,11 @@ class SelectedTopics(SelectedSource):
         fetched = budget.child("fetched", int(plan.consumer_bytes * FETCHED_SHARE))
         chosen = self._bounds if partitions is None else {one: self._bounds[one] for one in partitions}
         live = LiveOptions(
-            settings.follows, settings.idle_seconds, self._selection.skips_damage, self.damaged.add
+            settings.follows,
+            settings.idle_seconds,
+            self._selection.skips_damage,
+            self.damaged.add,
+            self._starts,
         )
         with ExitStack() as stack:
             cluster = self._connect()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import kafka.errors as kafka_errors
@@ -30,6 +30,7 @@ from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.readers import Readers
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.records.runs import first_offset, joined_runs, slice_run
+from kafkafmt.records.trimming import cut_run
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -58,18 +59,21 @@ class LiveOptions:
     idle_seconds: with `follows`, `read` returns None for a partition from which nothing has arrived for this time, so
         that a merge does not wait for it (`max.task.idle.ms` of Kafka Streams). None: never.
     skips_damage: skip damage and call `on_damage` with it. Otherwise CorruptRecordError is raised.
+    starts: where partitions begin, if that is after the start of the log.
     """
 
     follows: bool = False
     idle_seconds: float | None = None
     skips_damage: bool = False
     on_damage: Callable[[SourceDamage], None] = lambda damage: None
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class LiveReaders(Readers, Closing):
     """Read the partitions in `bounds` through `consumer`, which must not read anything yet. Closes the consumer.
 
-    bounds: the first offset of each partition, and the offset after its last record, when the reading begins.
+    bounds: the first offset of each partition, and the offset after the last record to read, when the reading begins.
+        A batch that contains that offset is cut.
     budget: the part Consumer of the plan. `consumer` must have `budget.child("fetched")` as its budget.
     group: shares the partitions with other members of a group; None: all partitions are read here.
 
@@ -112,8 +116,8 @@ class LiveReaders(Readers, Closing):
         if group is None:
             consumer.assign([_kafka(one) for one in self.partitions])
             consumer.pause(*map(_kafka, self.partitions))
-            for one, (start, _) in self._bounds.items():
-                consumer.seek(_kafka(one), start)
+            for one in self._bounds:
+                consumer.seek(_kafka(one), self._start_of(one))
         else:
             group.join(consumer, self._forget)
 
@@ -193,10 +197,10 @@ class LiveReaders(Readers, Closing):
         return run
 
     def seek(self, topic_partition: TopicPartition, offset: int | None) -> int:
-        """Continue at an offset; None is the first one. Batches that were received are used if they are kept."""
+        """Continue at an offset; None is the first one to read. Received batches are used if they are kept."""
         start, _ = self._bounds_of(topic_partition)
         if offset is None:
-            offset = start
+            offset = self._start_of(topic_partition)
         elif offset < start:
             self.gone.append(OffsetsGone(topic_partition, offset, start))
             offset = start
@@ -209,7 +213,7 @@ class LiveReaders(Readers, Closing):
 
     def offset(self, topic_partition: TopicPartition) -> int:
         """Return the offset at which the next read begins."""
-        return self._positions.get(topic_partition, self._bounds_of(topic_partition)[0])
+        return self._positions.get(topic_partition, self._start_of(topic_partition))
 
     def end_offset(self, topic_partition: TopicPartition) -> int:
         """Return the offset up to which the partition is read; if it is followed, its current end."""
@@ -341,8 +345,23 @@ class LiveReaders(Readers, Closing):
         stop = len(run) if end is None else int((last_offsets < end).sum())
         if stop:
             self._pending[topic_partition].append(slice_run(run, 0, stop))
+        if (
+            stop < len(run)
+            and (cut := self._cut(topic_partition, slice_run(run, stop, len(run)))) is not None
+        ):
+            self._pending[topic_partition].append(cut)
         elif not self._pending[topic_partition] and end is not None:
             self._positions[topic_partition] = end
+
+    def _cut(self, topic_partition: TopicPartition, run: BatchRun) -> BatchRun | None:
+        """Return the first batch without its records from the end on, if it contains the end. That is then the end."""
+        end = self._ends[topic_partition]
+        if first_offset(run) >= end:
+            return None
+        cut = cut_run(run, 0, end)
+        if cut is not None:
+            self._ends[topic_partition] = int(cut.index["last_offset"][-1]) + 1
+        return cut
 
     def _skip(self, damage: SourceDamage) -> None:
         """Report damage, and continue after it; if its end is not known, nothing more is read of the partition."""
@@ -371,6 +390,10 @@ class LiveReaders(Readers, Closing):
         self._kept[topic_partition] = kept
         self._pending[topic_partition] = deque(_copy_of(run) for run in runs if len(run))
         return True
+
+    def _start_of(self, topic_partition: TopicPartition) -> int:
+        start, _ = self._bounds_of(topic_partition)
+        return max(self._options.starts.get(topic_partition, start), start)
 
     def _bounds_of(self, topic_partition: TopicPartition) -> tuple[int, int]:
         """Return the bounds of a partition; those of one that was added since the start are requested."""

@@ -20,6 +20,7 @@ from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import UnreadTail
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.log.topics import Topics, is_chosen, selection_error
 from kafkafmt.types import TopicPartition
 
@@ -64,6 +65,7 @@ class PartitionReaders(Readers):
     skips_damage: skip damage and call `on_damage` with it. Otherwise CorruptRecordError is raised, which names
         partition and offset.
     from_segment_start: read also records below the log start offset.
+    times: bounds each partition by the timestamps of its records.
 
     Attributes:
         unread_tails: the bytes after the last whole batch, for each opened log that has some.
@@ -81,12 +83,15 @@ class PartitionReaders(Readers):
         skips_damage: bool = False,
         on_damage: Callable[[SourceDamage], None] = lambda damage: None,
         from_segment_start: bool = False,
+        times: TimeRange = EVERYTHING,
     ) -> None:
         self.unread_tails: dict[TopicPartition, UnreadTail] = {}
         self.overlapping_segments: dict[TopicPartition, int] = {}
         self.gone: list[OffsetsGone] = []
         self.deleted: list[TopicPartition] = []
         self._from_segment_start = from_segment_start
+        self._times = times
+        self._starts: dict[TopicPartition, int] = {}
         self._folders = folders
         self._is_committed = is_committed
         self._skips_damage = skips_damage
@@ -119,14 +124,14 @@ class PartitionReaders(Readers):
         return True
 
     def seek(self, topic_partition: TopicPartition, offset: int | None) -> int:
-        """Continue at an offset; None is the log start offset. Returns the offset, at least the log start offset.
+        """Continue at an offset; None is the first one to read. Returns the offset, at least the log start offset.
 
         The next read begins with the batch that contains it.
         """
         reader = self._reader(topic_partition)
         if reader is None:
             return 0 if offset is None else offset
-        reader.seek(reader.start_offset if offset is None else offset)
+        reader.seek(self._starts[topic_partition] if offset is None else offset)
         return reader.offset
 
     def offset(self, topic_partition: TopicPartition) -> int:
@@ -206,6 +211,8 @@ class PartitionReaders(Readers):
                 raise
             self.deleted.append(topic_partition)
             return None
+        reader.bound(self._times)
+        self._starts[topic_partition] = reader.offset
         if (tail := reader.unread_tail) is not None:
             self.unread_tails[topic_partition] = tail
         if reader.overlaps:

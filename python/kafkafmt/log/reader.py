@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from _kafkafmt.batches.scan import BatchRun
-    from kafkafmt.log.cut import LogCut
     from kafkafmt.log.overlaps import Overlap
     from kafkafmt.log.segment import Segment, SegmentIndexes
+    from kafkafmt.log.time_range import TimeRange
     from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
 
@@ -133,6 +134,20 @@ class LogReader:
             offset = self.start_offset
         if offset != self.offset:
             self.offset, self._open = offset, None
+
+    def bound(self, times: TimeRange) -> None:
+        """Begin at the first record at or after a time, and end before the first record at or after another one.
+
+        Without such a record, it is the end of the log. A batch that contains the end is cut, as by `end_at`. Raises
+        KafkaFormatError if damage prevents the search.
+        """
+        if times.end_ms is not None:
+            found = self._log.find_timestamp(times.end_ms)
+            if found is not None:
+                self.end_at(LogCut(max(min(found.offset, self.end_offset), self.start_offset), {}))
+        if times.start_ms is not None:
+            found = self._log.find_timestamp(times.start_ms)
+            self.seek(self.end_offset if found is None else min(found.offset, self.end_offset))
 
     def rest(self) -> None:
         """Release the open segment; the next read opens it again."""

@@ -30,5 +30,8 @@ class TimeRange(NamedTuple):
         return self.start_ms is None and self.end_ms is None
 
 
+EVERYTHING = TimeRange()
+
+
 def _rounded_up(time: datetime) -> int:
     return milliseconds(time, "a time") + (time.microsecond % 1000 > 0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fnmatch import translate
 from pathlib import Path
 from typing import TypeAlias
 
@@ -33,6 +35,24 @@ class ClusterAddress:
 
     def __str__(self) -> str:
         return f"{_SCHEME}{','.join(self.servers)}" + (f"/{self.topics_text}" if self.topics_text else "")
+
+    def with_topics(self, topics: Iterable[str]) -> ClusterAddress:
+        """Return the address with topics by names and globs. Raises ValueError if it has topics already.
+
+        >>> parse_address("kafka://localhost:9092").with_topics(["orders", "page-*"]).matches("page-views")
+        True
+        """
+        if self.topics or self.patterns:
+            raise ValueError(
+                f"expected no topics in the address of the cluster, too, found {self.topics_text}"
+            )
+        names, globs = [], []
+        for one in topics:
+            if _TOPIC.fullmatch(one):
+                names.append(one)
+            else:
+                globs.append(translate(one))
+        return replace(self, topics=tuple(names), patterns=tuple(globs))
 
     @property
     def topics_text(self) -> str:

@@ -277,6 +277,21 @@ class MirrorCluster:
             ) from None
         return {TopicPartition(*one): (int(starts[one].offset), int(ends[one].offset)) for one in asked}
 
+    def offsets_at(
+        self, topic_partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offset of the first record of each partition with a timestamp or a later one; None without any.
+
+        Raises MirrorError if the leader of a partition does not answer.
+        """
+        asked = {KafkaTopicPartition(*one): timestamp_ms for one in topic_partitions}
+        try:
+            found = self._admin.list_partition_offsets(asked) if asked else {}
+        except kafka_errors.KafkaError as error:
+            raise MirrorError(f"{self.address}: offsets could not be found by time: {error}") from None
+        offsets = {TopicPartition(*one): int(at.offset) for one, at in found.items()}
+        return {one: None if at < 0 else at for one, at in offsets.items()}
+
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
         """Return the offset after the last record; None if the partition does not exist."""
         asked = KafkaTopicPartition(*topic_partition)

@@ -23,6 +23,7 @@ from kafkafmt._util.closing import Closing
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt._util.user_errors import UserError
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
@@ -35,8 +36,9 @@ _KEY_PREFIX = struct.Struct(">II")
 
 _FROM_SEGMENT_START = "from_segment_start"
 _THREADS = "threads"
+_FROM, _TO = "from", "to"
 # Options that older states do not have, with the value that these were made with.
-_LATER_OPTIONS = {_FROM_SEGMENT_START: False, _THREADS: 1}
+_LATER_OPTIONS = {_FROM_SEGMENT_START: False, _THREADS: 1, _FROM: None, _TO: None}
 
 
 class TableError(UserError):
@@ -47,8 +49,8 @@ class TableState(Closing):
     """Open the state in the folder `path`; create it if it does not exist. A context manager.
 
     source: the log directory, whose resolved path must be that of the existing state; or a text that identifies a
-    cluster and its topics. topics, isolation, from_segment_start: the options of the table, which must equal those of
-    the existing state. threads: how many threads make the table; each has a state of its own within this one.
+    cluster and its topics. topics, isolation, from_segment_start, times: the options of the table, which must equal
+    those of the existing state. threads: how many threads make the table; each has a state of its own within this one.
 
     Raises TableError for a state of another source or other options, and for a folder with other content. Raises
     DirectoryLockedError if a broker uses the parent folder, and OSError.
@@ -62,6 +64,7 @@ class TableState(Closing):
         topics: str | None,
         isolation: str,
         from_segment_start: bool = False,
+        times: TimeRange = EVERYTHING,
         threads: int = 1,
     ) -> None:
         self.path = path
@@ -72,6 +75,8 @@ class TableState(Closing):
             "isolation": isolation,
             _FROM_SEGMENT_START: from_segment_start,
             _THREADS: threads,
+            _FROM: times.start_ms,
+            _TO: times.end_ms,
         }
         self._written: list[int] | None = None
         self._names: list[str] = []

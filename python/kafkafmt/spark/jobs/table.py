@@ -12,6 +12,7 @@ from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt._util.files import publish
 from kafkafmt._util.staging import StagedFolder
 from kafkafmt.jobs.table import TABLE_COLUMNS
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.spark.context import first_line, spark_session
 from kafkafmt.spark.jobs.files import list_files
 from kafkafmt.spark.jobs.running import JobError
@@ -41,13 +42,21 @@ class TableOptions:
     """The topics of a table, and the records that are left out.
 
     isolation: `read_committed` leaves out open and aborted transactions. skips_damage: leave out damaged batches and
-    report them. from_segment_start: also read records below the log start offset.
+    report them. from_segment_start: also read records below the log start offset. times: bounds each partition by the
+    timestamps of its records.
     """
 
     topics: Sequence[str]
     isolation: str = "read_committed"
     skips_damage: bool = False
     from_segment_start: bool = False
+    times: TimeRange = EVERYTHING
+
+    @property
+    def bounds(self) -> dict[str, str]:
+        """The options of the source for `times`."""
+        given = {"startingTimestamp": self.times.start_ms, "endingTimestamp": self.times.end_ms}
+        return {name: str(time) for name, time in given.items() if time is not None}
 
 
 def table_on_spark(
@@ -104,6 +113,7 @@ def _write(
         .option("onCorrupt", "skip" if options.skips_damage else "fail")
         .option("fromSegmentStart", options.from_segment_start)
         .option("subscribe", ",".join(options.topics))
+        .options(**options.bounds)
         .options(**(source.storage.settings if isinstance(source, RemotePath) else {}))
         .load(str(source.resolve()))
         .observe(observed, f.count(f.lit(1)).alias("records"), f.count("key").alias("keys"))
