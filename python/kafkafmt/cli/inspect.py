@@ -23,6 +23,8 @@ from kafkafmt.cli.inspect_selection import Selection
 from kafkafmt.cli.options import from_segment_start_option, json_option, key_ring_option
 from kafkafmt.cli.output import notify, print_json, print_lines, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
+from kafkafmt.cli.record_formats import BASE64, RecordFormats, print_rendered
+from kafkafmt.cli.record_options import TEXT_OR_BASE64, decoding_options
 from kafkafmt.cli.report import write_report
 from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.sources import find_sources
@@ -70,6 +72,7 @@ class _OffsetRange(click.ParamType[Any]):
 @click.option("--summary", "is_summary", is_flag=True, help="Show a line for each topic.")
 @click.option("--deep", is_flag=True, help="With --summary or --html: decompress all, for ratios and counts.")
 @click.option("--raw", is_flag=True, help="With --records: do not decode the records of internal topics.")
+@decoding_options(BASE64, default=TEXT_OR_BASE64)
 @json_option("Print JSON lines: one object for each row.")
 @click.option("--parquet", type=FILE, help="Write the rows to FILE as Parquet.")
 @click.option("--html", type=FILE, help="Write a report with timelines to FILE, for a browser.")
@@ -93,6 +96,10 @@ def inspect(
     is_summary: bool,
     deep: bool,
     raw: bool,
+    key_format: str | None,
+    value_format: str | None,
+    schemas: str | None,
+    framing: str | None,
     as_json: bool,
     parquet: Path | None,
     html: Path | None,
@@ -134,6 +141,10 @@ def inspect(
     with "type", "name", "version" and "data", whose fields are named as in Kafka's schemas. If a type or a version is
     not known, "base64" replaces "data". If the bytes are not valid, "error" says why, too. --raw shows the bytes.
 
+    With --key-format or --value-format, keys or values of records are what their bytes say, instead of text or base64.
+    If the bytes cannot be decoded, "value" is null, "value_error" says why, and "value_base64" has the bytes. The keys
+    and values of internal topics are then decoded by these formats only.
+
     --verify does the same as kafkafmt verify: see kafkafmt verify --help.
 
     --summary shows for each topic its formats, codecs, producers and times, and the features that old clients may not
@@ -172,6 +183,12 @@ def inspect(
         raise click.UsageError("--html reads whole files: expected no option but --deep and --force")
     if raw and not records:
         raise click.UsageError("--raw is for --records")
+    formats = RecordFormats.of_options(key_format, value_format, schemas, framing)
+    if formats is not None and (not records or raw or parquet is not None):
+        raise click.UsageError(
+            "--key-format and --value-format are for --records, without --raw and --parquet: "
+            "kafkafmt export writes decoded columns"
+        )
     if deep and not is_summary and html is None:
         raise click.UsageError("--deep is for --summary and --html")
     ensure_engine(engine, master)
@@ -216,8 +233,13 @@ def inspect(
         def progress(read_bytes: int) -> None:
             bar.advance(task, read_bytes)
 
-        selection = Selection(sources, records, raw or parquet is not None, offsets, limit, lowest, progress)
-        if as_json and records:
+        is_raw = raw or parquet is not None
+        selection = Selection(sources, records, is_raw, formats, offsets, limit, lowest, progress)
+        if as_json and formats is not None:
+            for _, found in selection.rows():
+                for row in found:
+                    print_rendered(row_format.to_json(row))
+        elif as_json and records:
             for lines in selection.record_lines():
                 print_lines(lines)
         elif as_json:

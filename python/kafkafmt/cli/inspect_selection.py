@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.json.topic_records import TopicRecords
     from _kafkafmt.records.decode import LocatedRecords
+    from kafkafmt.cli.record_formats import RecordFormats
     from kafkafmt.records.batch import RecordBatch
 
 
@@ -36,13 +37,15 @@ if TYPE_CHECKING:
 class Selection:
     """The rows that the user selected.
 
-    is_raw: records of internal topics are not decoded. offsets: the first one, and the end. limit: the most rows.
+    is_raw: records of internal topics are not decoded. formats: of keys and values; None for text or base64. offsets:
+    the first one, and the end. limit: the most rows.
     damage: the number of damaged ranges found so far.
     """
 
     sources: Sequence[SourceFile]
     records: bool
     is_raw: bool
+    formats: RecordFormats | None
     offsets: tuple[int | None, int | None]
     limit: int | None
     lowest: LowestOffsets
@@ -56,8 +59,8 @@ class Selection:
         for source in self._sources():
             if left == 0:
                 return
-            found = itertools.islice(self._rows_of(source), left)
-            counted = _Counted(found)
+            found: Iterator[Row] = itertools.islice(self._rows_of(source), left)
+            counted = _Counted(found if self.formats is None else self.formats.rendered(found))
             yield source, iter(counted)
             left = None if left is None else left - counted.count
 
@@ -152,7 +155,7 @@ class Selection:
                 run = slice_run(run, after, len(run))
 
     def _topic_records(self, source: SourceFile) -> TopicRecords | None:
-        if self.is_raw or source.topic_partition is None:
+        if self.is_raw or self.formats is not None or source.topic_partition is None:
             return None
         return topic_records(source.topic_partition.topic)
 

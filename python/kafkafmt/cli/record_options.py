@@ -14,6 +14,7 @@ from kafkafmt.cli.values import Time, complete_topics
 from kafkafmt.log.time_range import TimeRange
 
 ALL_BUT_INTERNAL = "all but Kafka's own"
+TEXT_OR_BASE64 = "text, or else base64"
 # `Format` and `Framing` of `kafkafmt.decode`, which needs pyarrow.
 FORMATS = (
     "avro",

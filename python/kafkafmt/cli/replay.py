@@ -24,6 +24,8 @@ from kafkafmt.cli.options import (
     memory_errors,
 )
 from kafkafmt.cli.output import ended_by_signals, notify, progress_bar
+from kafkafmt.cli.record_formats import BASE64, RecordFormats
+from kafkafmt.cli.record_options import TEXT_OR_BASE64, decoding_options
 from kafkafmt.cli.replay_targets import JsonTarget, ReplayClusterTarget
 from kafkafmt.cli.topic_selection import (
     SCHEME,
@@ -96,6 +98,7 @@ _TO_STANDARD_OUTPUT = Part("writing")
     "A setting of the target's clients, as security.protocol. May be repeated.",
     "A file of such settings, one a line, as for passwords.",
 )
+@decoding_options(BASE64, default=TEXT_OR_BASE64)
 @json_option("Print the summary as one JSON object.")
 @key_ring_option()
 def replay(
@@ -115,6 +118,10 @@ def replay(
     repartitions: bool,
     target_config: tuple[tuple[str, str], ...],
     target_config_file: Path | None,
+    key_format: str | None,
+    value_format: str | None,
+    schemas: str | None,
+    framing: str | None,
     as_json: bool,
     **selected: Any,
 ) -> int:
@@ -150,6 +157,10 @@ def replay(
     With --from and --to each partition begins at its first record at or after one time, and ends before its first
     record at or after another one, in the order of offsets. So it may have records with other timestamps in between.
 
+    On standard output, a key or a value that is UTF-8 is a string, and other bytes are in key_base64 or value_base64.
+    With --key-format or --value-format it is what the bytes say. If they cannot be decoded, value is null, value_error
+    says why, and value_base64 has the bytes.
+
     In a folder each topic becomes a log of one partition, with offsets from 0. Timestamps, keys, values and headers
     are kept.
 
@@ -163,6 +174,9 @@ def replay(
     memory_bytes = memory_bytes or DEFAULT_MEMORY
     if target == _STANDARD_OUTPUT and codec is not None:
         raise click.UsageError("--codec is for a folder or a cluster")
+    formats = RecordFormats.of_options(key_format, value_format, schemas, framing)
+    if target != _STANDARD_OUTPUT and formats is not None:
+        raise click.UsageError("--key-format and --value-format are for standard output")
     if not target.startswith(SCHEME) and (repartitions or target_config or target_config_file):
         raise click.UsageError("--repartition and --target-config are for a cluster")
     if not by_time and timestamp is not None:
@@ -182,6 +196,7 @@ def replay(
         writing.of(memory_bytes),
         client_settings(target_config, target_config_file),
         repartitions,
+        formats,
     )
     settings = LiveSettings.of_options(
         follows,
@@ -271,6 +286,7 @@ class _Wanted:
     memory_bytes: int
     client_settings: Mapping[str, str]
     repartitions: bool
+    formats: RecordFormats | None
 
 
 class _InvalidTimestamps:
@@ -309,7 +325,7 @@ def _writing(target: str) -> Part:
 
 def _open_target(wanted: _Wanted, partitions: Sequence[TopicPartition]) -> ReplayTarget:
     if wanted.target == _STANDARD_OUTPUT:
-        return JsonTarget()
+        return JsonTarget(wanted.formats)
     counts: dict[str, int] = {}
     for topic, partition in partitions:
         counts[topic] = max(counts.get(topic, 0), partition + 1)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.cli import rows as row_format
 from kafkafmt.cli.output import print_json
+from kafkafmt.cli.record_formats import print_rendered
 from kafkafmt.jobs.replay import ReplayError
 
 if TYPE_CHECKING:
+    from kafkafmt.cli.record_formats import RecordFormats
     from kafkafmt.client.accumulator import RecordsFuture
     from kafkafmt.mirror.addresses import ClusterAddress
     from kafkafmt.mirror.handlers import NewRecord
@@ -33,17 +35,27 @@ _FOREVER_MS = 2**31 - 1
 
 
 class JsonTarget:
-    """Print each record as a JSON object on standard output, by the rules of `kafkafmt inspect --records --json`."""
+    """Print each record as a JSON object on standard output, by the rules of `kafkafmt inspect --records --json`.
+
+    formats: of keys and values; None for text or base64.
+    """
+
+    def __init__(self, formats: RecordFormats | None = None) -> None:
+        self._formats = formats
 
     def write(self, merged: Merged) -> None:
-        for records in merged.runs():
-            self._print(records)
+        rows = (row for records in merged.runs() for row in self._rows(records))
+        if self._formats is None:
+            for row in rows:
+                print_json(row_format.to_json(row))
+        else:
+            for row in self._formats.rendered(rows):
+                print_rendered(row_format.to_json(row))
 
-    def _print(self, records: RecordSlice) -> None:
+    def _rows(self, records: RecordSlice) -> Iterator[row_format.Row]:
         topic, partition = records.topic_partition
         for record in records.records():
-            row = {"topic": topic, "partition": partition, **row_format.record_fields(record)}
-            print_json(row_format.to_json(row))
+            yield {"topic": topic, "partition": partition, **row_format.record_fields(record)}
 
     def flush(self) -> None:
         sys.stdout.flush()

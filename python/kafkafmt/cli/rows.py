@@ -3,7 +3,8 @@
 Fields have the names of the attributes of `RecordBatch` and `Record`. Enumerations are their names in lower case.
 
 If `key` or `value` is valid UTF-8, its field in JSON is a string, which loses nothing. Else `key_base64` or
-`value_base64` replaces the field, so a reader never has to guess. Null is null. Headers are a list of objects with
+`value_base64` replaces the field, so a reader never has to guess. `kafkafmt.cli.record_formats` renders them by formats
+that the user gives. Null is null. Headers are a list of objects with
 `key` and `value`, in their order, by the same rule. Parquet contains bytes unchanged.
 """
 
@@ -14,6 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.cli.output import range_in_words, time_in_words
+from kafkafmt.cli.record_formats import Rendered
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.batch import RecordBatch
 
@@ -140,7 +142,7 @@ def to_json(row: Row) -> Row:
     """Return the row of a record with values that JSON can represent, as `_kafkafmt.json.record_lines` writes them."""
     result: Row = {}
     for name, value in row.items():
-        if name in ("key", "value"):
+        if name in ("key", "value") and not isinstance(value, Rendered):
             result.update(text_or_base64(name, value))
         elif name == "headers":
             result[name] = [_header_to_json(key, content) for key, content in value]
@@ -283,7 +285,10 @@ def record_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _key_or_value(content: bytes | Row | None) -> str:
+def _key_or_value(content: bytes | Row | Rendered | None) -> str:
+    if isinstance(content, Rendered):
+        text = content.text if content.error is None else f"{content.error}: {_shown(content.data)}"
+        return _cut(text, _MESSAGE_CHARS)
     return _message_in_words(content) if isinstance(content, dict) else _shown(content)
 
 
@@ -296,7 +301,11 @@ def _message_in_words(message: Row) -> str:
         words += [f"{name}={message[name]}" for name in ("type", "version") if name in message]
         words.append(message.get("error") or f"0x{base64.b64decode(message['base64']).hex()}")
     text = " ".join(words)
-    return text if len(text) <= _MESSAGE_CHARS else f"{text[: _MESSAGE_CHARS - 1]}…"
+    return _cut(text, _MESSAGE_CHARS)
+
+
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
 
 def _in_one_word(value: Any) -> str:
@@ -312,4 +321,4 @@ def _shown(data: bytes | None) -> str:
         text = text if text.isprintable() else f"0x{data[:_TEXT_CHARS].hex()}"
     except UnicodeDecodeError:
         text = f"0x{data[:_TEXT_CHARS].hex()}"
-    return text if len(text) <= _TEXT_CHARS else f"{text[: _TEXT_CHARS - 1]}…"
+    return _cut(text, _TEXT_CHARS)

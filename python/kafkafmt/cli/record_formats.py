@@ -1,0 +1,309 @@
+"""Keys and values of records as JSON, by `--key-format` and `--value-format`.
+
+Without a format, bytes that are UTF-8 are a string, and others are base64 under another name: see `kafkafmt.cli.rows`.
+With a format, `key` and `value` are what the bytes say. If they cannot be decoded, `value` is null, `value_error` says
+why, and `value_base64` has the bytes.
+
+json is the text of the payload itself, so numbers keep all their digits. Other formats are decoded as
+`kafkafmt.decode` does, some records at a time. Of these, bytes are base64, times are ISO 8601, decimals and UUIDs are
+strings.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timezone
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import click
+
+from kafkafmt.cli.options import needs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafmt.decode import Decoding
+    from kafkafmt.decode.batch_decoder import BatchDecoder
+    from kafkafmt.decode.options import Side
+
+BASE64 = "base64"
+# What is decoded at a time.
+_MAX_ROWS = 1024
+_MAX_BYTES = 1024 * 1024
+_NO_ASCII = re.compile("[^\\x00-\\x7f]")
+_SIDES: tuple[Side, Side] = ("key", "value")
+
+Row = dict[str, Any]
+
+
+class Rendered(NamedTuple):
+    """A key or a value as JSON text. data: the bytes, if they cannot be decoded for the reason `error`."""
+
+    text: str
+    error: str | None = None
+    data: bytes = b""
+
+
+@dataclass
+class RecordFormats:
+    """Renders keys and values of the rows of records. `of_options` makes it.
+
+    key, value: the formats; None leaves bytes as they are. decoding: that of the formats which Kafka's own are; None
+    without one.
+    """
+
+    key: str | None
+    value: str | None
+    decoding: Decoding | None
+    _decoders: dict[str, BatchDecoder] = field(default_factory=dict)
+
+    @classmethod
+    def of_options(
+        cls, key_format: str | None, value_format: str | None, schemas: str | None, framing: str | None
+    ) -> RecordFormats | None:
+        """Return the formats of a command line; None without any. Raises click.UsageError for contradictions."""
+        if key_format is None and value_format is None:
+            for name, given in (("--schemas", schemas), ("--framing", framing)):
+                if given is not None:
+                    raise click.UsageError(f"{name} is for --key-format and --value-format")
+            return None
+        own = [None if one == BASE64 else one for one in (key_format, value_format)]
+        if schemas is None and framing is None and all(one in (None, "text", "json") for one in own):
+            return cls(key_format, value_format, None)
+        if own == [None, None]:
+            raise click.UsageError("--schemas and --framing have no effect on base64")
+        with needs("a format of keys or values", "decode"):
+            from kafkafmt._util.user_errors import UserError
+            from kafkafmt.decode import Decoding
+            from kafkafmt.decode.planning import schema_source
+
+            try:
+                source = None if schemas is None else schema_source(schemas)
+                decoding = Decoding(own[0], own[1], schemas=source, framing=framing)  # type: ignore[arg-type]
+            except UserError as error:
+                raise click.UsageError(str(error)) from None
+        return cls(key_format, value_format, decoding)
+
+    def rendered(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield rows with `Rendered` keys and values. Markers of transactions stay as they are."""
+        for some in _chunks(rows):
+            for _, group in groupby(some, lambda row: (row["topic"], bool(row.get("is_control")))):
+                records = list(group)
+                if not records[0].get("is_control"):
+                    self._render(records)
+                yield from records
+
+    def _render(self, rows: Sequence[Row]) -> None:
+        decoded = self._decoded(rows)
+        for side, name in zip(_SIDES, (self.key, self.value), strict=True):
+            if name is None:
+                continue
+            found = decoded.get(side)
+            if found is None:
+                render = _RENDERERS[name]
+                found = [_NULL if row[side] is None else render(row[side]) for row in rows]
+            for row, one in zip(rows, found, strict=True):
+                row[side] = one
+
+    def _decoded(self, rows: Sequence[Row]) -> dict[Side, list[Rendered]]:
+        """Return the keys and values whose formats `kafkafmt.decode` decodes."""
+        if self.decoding is None:
+            return {}
+        found: dict[Side, list[Rendered]] = {}
+        formats = {side: self.decoding.format_of(side) for side in self.decoding.sides()}
+        for side, name in formats.items():
+            if name == "json":
+                found[side] = _json_payloads(rows, side, self.decoding)
+        others = [side for side, name in formats.items() if name not in ("json", "text")]
+        return {**found, **self._columns(rows, others)}
+
+    def _columns(self, rows: Sequence[Row], sides: Sequence[Side]) -> dict[Side, list[Rendered]]:
+        from kafkafmt.decode import SchemaError
+
+        if not sides:
+            return {}
+        topic = rows[0]["topic"] or ""
+        try:
+            decoder = self._decoder(topic, rows, sides)
+            batch = decoder.decode(_record_batch(rows, decoder.input_columns))
+        except SchemaError as error:  # the next records may have a schema
+            return {side: [_failed(row[side], str(error)) for row in rows] for side in sides}
+        found = {}
+        for side in sides:
+            values = batch.column(side).to_pylist(maps_as_pydicts="lossy")
+            errors = batch.column(f"{side}_error").to_pylist()
+            found[side] = [
+                Rendered(json.dumps(_plain(value))) if error is None else _failed(row[side], error)
+                for row, value, error in zip(rows, values, errors, strict=True)
+            ]
+        return found
+
+    def _decoder(self, topic: str, rows: Sequence[Row], sides: Sequence[Side]) -> BatchDecoder:
+        """Return the decoder of a topic. Its type is that of the newest schema, or else of these records."""
+        decoder = self._decoders.get(topic)
+        if decoder is None:
+            assert self.decoding is not None
+            names = {str(side): self.decoding.format_of(side) for side in sides}
+            from kafkafmt.decode import Decoding
+
+            with_schemas = any(name in ("avro", "protobuf") for name in names.values())
+            decoding = Decoding(
+                **names,  # type: ignore[arg-type]
+                schemas=self.decoding.schemas if with_schemas else None,
+                framing=self.decoding.framing if with_schemas else None,
+            )
+            decoder = self._decoders[topic] = decoding.decoder(
+                sides,
+                topics=[topic] if topic else [],
+                sample=lambda columns: [_record_batch(rows, columns)],
+            )
+        return decoder
+
+
+def print_rendered(row: Mapping[str, Any]) -> None:
+    """Print a row with rendered keys and values as JSON, in one line on standard output."""
+    parts = []
+    for name, value in row.items():
+        if not isinstance(value, Rendered):
+            parts.append(f"{json.dumps(name)}: {json.dumps(value)}")
+            continue
+        parts.append(f"{json.dumps(name)}: {value.text}")
+        if value.error is not None:
+            text = base64.b64encode(value.data).decode()
+            parts.append(f'"{name}_error": {json.dumps(value.error)}, "{name}_base64": "{text}"')
+    sys.stdout.write(f"{{{', '.join(parts)}}}\n")
+
+
+_NULL = Rendered("null")
+
+
+def _failed(data: bytes | None, error: str) -> Rendered:
+    return _NULL if data is None else Rendered("null", error, data)
+
+
+def _text(data: bytes) -> Rendered:
+    try:
+        return Rendered(json.dumps(data.decode()))
+    except UnicodeDecodeError as error:
+        return _failed(data, f"position {error.start}: expected UTF-8; found byte {data[error.start]:#04x}")
+
+
+def _base64(data: bytes) -> Rendered:
+    return Rendered(f'"{base64.b64encode(data).decode()}"')
+
+
+def _json(payload: bytes, data: bytes | None = None) -> Rendered:
+    """Render a payload that is JSON; its bytes with the framing are `data`."""
+    data = payload if data is None else data
+    try:
+        text = payload.decode()
+        json.loads(text, parse_int=_same, parse_float=_same, parse_constant=_refuse_constant)
+        # In valid JSON line breaks are whitespace, and all that is not ASCII is in strings.
+        return Rendered(_NO_ASCII.sub(_escaped, re.sub("[\n\r]", " ", text.strip())))
+    except UnicodeDecodeError as error:
+        return _failed(
+            data, f"position {error.start}: expected UTF-8; found byte {payload[error.start]:#04x}"
+        )
+    except json.JSONDecodeError as error:
+        return _failed(data, f"position {error.pos}: expected JSON: {error.msg}")
+    except ValueError as error:
+        return _failed(data, f"expected JSON: {error}")
+    except RecursionError:
+        return _failed(data, "the JSON is nested too deeply")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"found {name}")
+
+
+_RENDERERS: dict[str, Callable[[bytes], Rendered]] = {"text": _text, BASE64: _base64, "json": _json}
+
+
+def _json_payloads(rows: Sequence[Row], side: Side, decoding: Decoding) -> list[Rendered]:
+    """Render JSON without its framing."""
+    from kafkafmt.decode.batch_decoder import frames_of
+
+    batch = _record_batch(rows, (side, "headers"))
+    frames = frames_of(batch.column(0), batch.column(1), side, decoding.framing_of(side), "json")
+    payloads, found = frames.payloads, []
+    for number, row in enumerate(rows):
+        data = row[side]
+        if data is None:
+            found.append(_NULL)
+        elif number in frames.errors:
+            found.append(_failed(data, frames.errors[number]))
+        else:
+            payload = payloads.data[payloads.starts[number] : payloads.ends[number]].tobytes()
+            found.append(_json(payload, data))
+    return found
+
+
+def _record_batch(rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:
+    """Return keys, values and headers of rows as columns."""
+    import pyarrow as pa
+
+    from kafkafmt.columns.read import arrow_schema
+
+    schema = arrow_schema(columns)
+    arrays = []
+    for name in columns:
+        kind = schema.field(name).type
+        if name == "headers":
+            values: list[Any] = [
+                [
+                    {"key": key.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), "value": value}
+                    for key, value in row["headers"]
+                ]
+                for row in rows
+            ]
+        else:
+            values = [row[name] for row in rows]
+        arrays.append(pa.array(values, kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Arrow with values that JSON can represent."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        utc = value if value.tzinfo is None else value.astimezone(timezone.utc)
+        return utc.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Group rows, up to a number of rows and about a number of bytes."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += sum(len(row[side]) for side in _SIDES if isinstance(row[side], bytes))
+        if len(chunk) == _MAX_ROWS or size >= _MAX_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
