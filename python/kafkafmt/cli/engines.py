@@ -58,7 +58,12 @@ class SparkJob:
 
 @contextlib.contextmanager
 def spark_job(
-    paths: Sequence[str], master: str | None, what: str, *, includes_internal: bool
+    paths: Sequence[str],
+    topics: tuple[str, ...] | None,
+    master: str | None,
+    what: str,
+    *,
+    includes_internal: bool,
 ) -> Iterator[SparkJob]:
     """Start Spark, list the segments under `paths`, and show a progress bar, during the block.
 
@@ -68,7 +73,7 @@ def spark_job(
         from kafkafmt.spark.context import spark_session
         from kafkafmt.spark.jobs.files import list_files
 
-        files = list_files(paths, includes_internal=includes_internal)
+        files = list_files(paths, topics, includes_internal=includes_internal)
     except ImportError:
         raise click.ClickException("--engine spark needs pyarrow: pip install 'kafkafmt[spark]'") from None
     except ValueError as error:

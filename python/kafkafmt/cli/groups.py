@@ -14,9 +14,11 @@ from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.internal_topics import DamageReport, notify_unknown
 from kafkafmt.cli.options import key_ring_option
 from kafkafmt.cli.output import notify
+from kafkafmt.cli.record_options import topics_option
 from kafkafmt.cli.row_output import RowOutput, row_output_options
 from kafkafmt.cli.values import Folder, Time
 from kafkafmt.columns.fields import Field
+from kafkafmt.log.topics import topic_matches
 from kafkafmt.storage import StoragePath
 
 # Tables leave these fields out.
@@ -38,7 +40,7 @@ _LONG_FIELDS = (
 @click.option(
     "--group", "patterns", multiple=True, metavar="PATTERN", help="Only groups that match, as 'billing-*'."
 )
-@click.option("--topics", metavar="PATTERN", help="Only offsets of topics that match, as 'page-*'.")
+@topics_option(default="all")
 @click.option("--members", is_flag=True, help="Show members instead of offsets.")
 @click.option("--at", type=Time(), help="Show the state at this time.  [default: the end of the log]")
 @row_output_options()
@@ -46,7 +48,7 @@ _LONG_FIELDS = (
 def groups(
     directories: tuple[StoragePath, ...],
     patterns: tuple[str, ...],
-    topics: str | None,
+    topics: tuple[str, ...] | None,
     members: bool,
     at: datetime | None,
     as_json: bool,
@@ -119,9 +121,11 @@ def _of_groups(rows: Iterable[Mapping[str, Any]], patterns: tuple[str, ...]) -> 
     )
 
 
-def _of_topics(rows: Iterable[Mapping[str, Any]], pattern: str | None) -> Iterator[Mapping[str, Any]]:
+def _of_topics(
+    rows: Iterable[Mapping[str, Any]], topics: tuple[str, ...] | None
+) -> Iterator[Mapping[str, Any]]:
     return (
         row
         for row in rows
-        if pattern is None or (row["topic"] is not None and fnmatch.fnmatchcase(row["topic"], pattern))
+        if topics is None or (row["topic"] is not None and topic_matches(row["topic"], topics))
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ from kafkafmt.cli.broker_files import (
 )
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.inspect_selection import Selection
+from kafkafmt.cli.inspect_selection import OffsetBounds, Selection
 from kafkafmt.cli.options import from_segment_start_option, json_option, key_ring_option
 from kafkafmt.cli.output import notify, print_json, print_lines, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.record_formats import BASE64, RecordFormats, print_rendered
-from kafkafmt.cli.record_options import TEXT_OR_BASE64, decoding_options
+from kafkafmt.cli.record_options import (
+    TEXT_OR_BASE64,
+    decoding_options,
+    time_range,
+    time_range_options,
+    topics_option,
+)
 from kafkafmt.cli.report import write_report
 from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.sources import find_sources
@@ -56,7 +63,7 @@ class _OffsetRange(click.ParamType[Any]):
 
 @click.command(
     cls=HelpCommand,
-    common="--records --offsets --limit --json --parquet --html --summary --deep --verify",
+    common="--records --topics --from --to --limit --json --html --summary --verify",
     page="inspect.md",
 )
 @click.argument(
@@ -83,6 +90,8 @@ class _OffsetRange(click.ParamType[Any]):
     metavar="FIRST:END",
     help="Only offsets from FIRST to before END.",
 )
+@topics_option()
+@time_range_options()
 @click.option("--limit", type=Count(), help="Stop after N rows.")
 @click.option("--force", is_flag=True, help="With --parquet or --html: replace FILE.")
 @from_segment_start_option()
@@ -104,6 +113,9 @@ def inspect(
     parquet: Path | None,
     html: Path | None,
     offsets: tuple[int | None, int | None],
+    topics: tuple[str, ...] | None,
+    from_time: datetime | None,
+    to_time: datetime | None,
     limit: int | None,
     force: bool,
     from_segment_start: bool,
@@ -167,20 +179,23 @@ def inspect(
 
     Exit status: 0; 1 if damage was found; 2 for wrong arguments.
     """
-    selects_batches = records or limit is not None or offsets != (None, None)
+    bounds = OffsetBounds(offsets, time_range(from_time, to_time), from_segment_start)
+    selects_batches = records or limit is not None or not bounds.is_everything
     selects = selects_batches or parquet is not None
     if force and parquet is None and html is None:
         raise click.UsageError("--force is for --parquet and --html")
     if is_verifying and (selects or is_summary or deep):
         raise click.UsageError(
-            "--verify checks whole files: expected no option but --json, --engine and --master"
+            "--verify checks whole files: expected no option but --topics, --json, --engine and --master"
         )
     if is_summary and selects:
         raise click.UsageError(
-            "--summary reads whole files: expected no option but --deep, --json, --engine and --master"
+            "--summary reads whole files: expected no option but --topics, --deep, --json, --engine and --master"
         )
     if html is not None and (selects or is_verifying or is_summary or as_json or from_segment_start):
-        raise click.UsageError("--html reads whole files: expected no option but --deep and --force")
+        raise click.UsageError(
+            "--html reads whole files: expected no option but --topics, --deep and --force"
+        )
     if raw and not records:
         raise click.UsageError("--raw is for --records")
     formats = RecordFormats.of_options(key_format, value_format, schemas, framing)
@@ -197,7 +212,8 @@ def inspect(
     if as_json and parquet is not None:
         raise click.UsageError("--json and --parquet: choose one")
     if files := find_broker_files(paths):
-        if selects_batches or is_verifying or is_summary or from_segment_start or html is not None:
+        is_refused = selects_batches or is_verifying or is_summary or from_segment_start or html is not None
+        if is_refused or topics is not None:
             raise click.UsageError(
                 f"{files[0].path} has no record batches: expected no option but --json, --parquet and checks of indexes"
             )
@@ -210,12 +226,13 @@ def inspect(
     if index_check is not None:
         raise click.UsageError(f"--{index_check} is for index files: expected paths of them, as '*.index'")
     if html is not None:
-        return write_report(paths, html, deep=deep, force=force)
+        return write_report(paths, html, topics=topics, deep=deep, force=force)
     if is_verifying:
-        return run_verify(paths, engine=engine, master=master, as_json=as_json)
+        return run_verify(paths, topics=topics, engine=engine, master=master, as_json=as_json)
     if is_summary:
         return run_summary(
             paths,
+            topics=topics,
             deep=deep,
             from_segment_start=from_segment_start,
             engine=engine,
@@ -225,7 +242,7 @@ def inspect(
     if parquet is not None and not force and os.path.lexists(parquet):
         raise click.ClickException(f"{parquet}: already exists: --force replaces it")
     lowest = LowestOffsets(from_segment_start=from_segment_start)
-    sources = find_sources(paths)
+    sources = find_sources(paths, topics)
     with progress_bar(beside_rows=parquet is None) as bar:
         total = None if bar.disable else sum(source.size_in_bytes for source in sources)
         task = bar.add_task("reading", total=total)
@@ -234,7 +251,7 @@ def inspect(
             bar.advance(task, read_bytes)
 
         is_raw = raw or parquet is not None
-        selection = Selection(sources, records, is_raw, formats, offsets, limit, lowest, progress)
+        selection = Selection(sources, records, is_raw, formats, bounds, limit, lowest, progress)
         if as_json and formats is not None:
             for _, found in selection.rows():
                 for row in found:

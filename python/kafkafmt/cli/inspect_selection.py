@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from _kafkafmt.json.record_lines import RecordLines
 from kafkafmt.cli import rows as row_format
 from kafkafmt.cli.output import damage_in_words, in_words, notify
@@ -19,6 +21,9 @@ from kafkafmt.cli.walk import DamagedBatch, DamageFound, SoundBatches, walk
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import Progress
 from kafkafmt.log.overlaps import LowestOffsets
+from kafkafmt.log.partition_log import PartitionLog
+from kafkafmt.log.segment import MAX_OFFSET
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import select_batches, slice_run
 from kafkafmt.schemas.json_programs import topic_records
@@ -31,14 +36,58 @@ if TYPE_CHECKING:
     from _kafkafmt.records.decode import LocatedRecords
     from kafkafmt.cli.record_formats import RecordFormats
     from kafkafmt.records.batch import RecordBatch
+    from kafkafmt.storage import StoragePath
+
+
+@dataclass
+class OffsetBounds:
+    """The first offset and the end of each file: those of `--offsets`, within those of `--from` and `--to`."""
+
+    offsets: tuple[int | None, int | None] = (None, None)
+    times: TimeRange = EVERYTHING
+    from_segment_start: bool = False
+    _of_times: dict[StoragePath, tuple[int | None, int | None]] = field(default_factory=dict)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether there is no bound."""
+        return self.offsets == (None, None) and self.times.is_everything
+
+    def of(self, source: SourceFile) -> tuple[int | None, int | None]:
+        """Return the bounds of a file. The records of its log say which offsets are within a range of time.
+
+        Raises click.UsageError for a file outside a log, if there is a range of time, and KafkaFormatError if damage
+        prevents the search.
+        """
+        if self.times.is_everything:
+            return self.offsets
+        if source.segment is None:
+            raise click.UsageError(f"{source}: --from and --to are for segments of logs, found another file")
+        folder = source.path.parent
+        if folder not in self._of_times:
+            self._of_times[folder] = self._found(folder)
+        first, end = (
+            [one for one in both if one is not None]
+            for both in zip(self.offsets, self._of_times[folder], strict=True)
+        )
+        return max(first, default=None), min(end, default=None)
+
+    def _found(self, folder: StoragePath) -> tuple[int | None, int | None]:
+        log = PartitionLog(folder, from_segment_start=self.from_segment_start)
+        first, end = (
+            None if time is None else log.find_timestamp(time)
+            for time in (self.times.start_ms, self.times.end_ms)
+        )
+        nothing = None if self.times.start_ms is None else MAX_OFFSET
+        return nothing if first is None else first.offset, None if end is None else end.offset
 
 
 @dataclass
 class Selection:
     """The rows that the user selected.
 
-    is_raw: records of internal topics are not decoded. formats: of keys and values; None for text or base64. offsets:
-    the first one, and the end. limit: the most rows.
+    is_raw: records of internal topics are not decoded. formats: of keys and values; None for text or base64.
+    bounds: the offsets of each file. limit: the most rows.
     damage: the number of damaged ranges found so far.
     """
 
@@ -46,7 +95,7 @@ class Selection:
     records: bool
     is_raw: bool
     formats: RecordFormats | None
-    offsets: tuple[int | None, int | None]
+    bounds: OffsetBounds
     limit: int | None
     lowest: LowestOffsets
     progress: Progress
@@ -76,7 +125,7 @@ class Selection:
 
     def _sources(self) -> Iterator[SourceFile]:
         for source in self.sources:
-            if source.may_hold(*self.offsets):
+            if source.may_hold(*self.bounds.of(source)):
                 yield source
             else:
                 self.progress(source.size_in_bytes)
@@ -98,7 +147,7 @@ class Selection:
                         yield from self._record_rows(source, origin, batch, offsets)
                     except KafkaFormatError as error:
                         self._report(DamageFound.by_error(source, error))
-                elif not self._begins_after_end(batch):
+                elif not self._begins_after_end(source, batch):
                     yield row_format.batch_row(origin, batch, True)
 
     def _record_rows(
@@ -161,7 +210,7 @@ class Selection:
 
     def _record_offsets(self, source: SourceFile) -> tuple[int, int | None]:
         """Return the first offset to show of a file, and the end. Call it before the file is read."""
-        first, end = self.offsets
+        first, end = self.bounds.of(source)
         return max(self.lowest.of(source.path), first or 0), end
 
     def _found_in(self, source: SourceFile) -> Iterator[SoundBatches | DamagedBatch]:
@@ -172,7 +221,7 @@ class Selection:
             notify(f"gone: {source.path}: deleted since it was listed")
 
     def _found_from(self, source: SourceFile, lowest: int) -> Iterator[SoundBatches | DamagedBatch]:
-        first, end = self.offsets
+        first, end = self.bounds.of(source)
         left_out = 0
         for found in walk(source, self.progress):
             if isinstance(found, DamageFound):
@@ -200,10 +249,11 @@ class Selection:
         if left_out:
             self._report_left_out(source, left_out)
 
-    def _begins_after_end(self, batch: RecordBatch) -> bool:
+    def _begins_after_end(self, source: SourceFile, batch: RecordBatch) -> bool:
         """Return whether a wrapper, whose header has no base offset, begins after the selected offsets."""
+        _, end = self.bounds.of(source)
         try:
-            return self.offsets[1] is not None and batch.base_offset >= self.offsets[1]
+            return end is not None and batch.base_offset >= end
         except KafkaFormatError:
             return False
 

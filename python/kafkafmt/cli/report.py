@@ -27,7 +27,9 @@ from kafkafmt.log.internal_topics.offsets import CONSUMER_OFFSETS, consumer_offs
 from kafkafmt.storage.locations import without_secrets
 
 
-def write_report(paths: Sequence[str], page: Path, *, deep: bool, force: bool) -> int:
+def write_report(
+    paths: Sequence[str], page: Path, *, topics: tuple[str, ...] | None, deep: bool, force: bool
+) -> int:
     """Write a report of the files that `paths` name to `page`, and return the exit status.
 
     Kafka's own topics are in it. Raises click.ClickException if `page` exists and `force` is not set, or if it cannot
@@ -35,7 +37,7 @@ def write_report(paths: Sequence[str], page: Path, *, deep: bool, force: bool) -
     """
     if not force and os.path.lexists(page):
         raise click.ClickException(f"{page}: already exists: --force replaces it")
-    sources = find_sources(paths, includes_internal=True)
+    sources = find_sources(paths, topics, includes_internal=True)
     head = PageHead(
         " ".join(map(without_secrets, paths)),
         time.time_ns() // 1_000_000,

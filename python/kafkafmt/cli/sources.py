@@ -16,7 +16,7 @@ from kafkafmt.log.broker_files.kinds import known_names
 from kafkafmt.log.directory import no_segments_message
 from kafkafmt.log.listing import Listing
 from kafkafmt.log.overlaps import LowestOffsets
-from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
+from kafkafmt.log.topics import Topics, is_chosen, selection_error, topics_left_out_in_words
 from kafkafmt.storage import StoragePath, Storages
 from kafkafmt.storage.locations import without_secrets
 from kafkafmt.types import TopicPartition
@@ -82,37 +82,48 @@ class SourceFile:
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
 
 
-def find_sources(paths: Sequence[str], *, includes_internal: bool = False) -> list[SourceFile]:
+def find_sources(
+    paths: Sequence[str], topics: tuple[str, ...] | None = None, *, includes_internal: bool = False
+) -> list[SourceFile]:
     """Return the files that paths name, in the given order: files, partition folders, log directories, patterns.
 
-    Of a log directory, Kafka's own topics are left out and reported, unless `includes_internal` is true.
+    topics: names and globs, of which the topic of a file must match one. Without it, Kafka's own topics of a log
+    directory are left out and reported, unless `includes_internal` is true.
 
-    Raises click.ClickException for a path without any, and for a file that contains no record batch.
+    Raises click.ClickException for a path without any, for a file that contains no record batch, and for a name or a
+    glob that matches no topic.
     """
     storages, listing = Storages(), Listing(with_others=True)
     try:
-        found = [one for path in paths for one in _sources_of(path, storages, listing, includes_internal)]
+        wanted = "*" if topics is None and includes_internal else topics
+        partitions: set[TopicPartition | None] = set()
+        found = [one for path in paths for one in _sources_of(path, storages, listing, wanted, partitions)]
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     except ImportError:
         raise click.ClickException(f"{' '.join(map(without_secrets, paths))}: {NEEDS_PYARROW}") from None
-    return list(dict.fromkeys(found))
+    problem = None if topics is None else selection_error(partitions, topics, is_empty=not found)
+    if problem is not None:
+        raise click.ClickException(f"{' '.join(map(without_secrets, paths))}: {problem}")
+    return [one for one in dict.fromkeys(found) if topics is None or one.segment is not None]
 
 
 def _sources_of(
-    name: str, storages: Storages, listing: Listing, includes_internal: bool
+    name: str, storages: Storages, listing: Listing, topics: Topics, partitions: set[TopicPartition | None]
 ) -> Iterator[SourceFile]:
+    """Yield the files of a path. partitions: gets those of all segments, chosen or not."""
     path = Path(name) if Path(name).exists() else storages.locate(name)
     segments, others = listing.find(path)
     if name.endswith("/"):  # only folders match
         others = []
     if not segments and not others:
         raise click.ClickException(no_segments_message(path) if path.is_dir() else f"{path}: no file matches")
-    pattern = "*" if includes_internal else None
-    chosen = [one for one in segments if is_chosen(one.topic_partition, pattern, is_named=one.is_named)]
-    left_out = topics_left_out_in_words(segments, chosen, f"'{path}/__*' names them")
-    if left_out is not None:
-        notify(left_out)
+    partitions.update(one.topic_partition for one in segments)
+    chosen = [one for one in segments if is_chosen(one.topic_partition, topics, is_named=one.is_named)]
+    if topics is None:
+        left_out = topics_left_out_in_words(segments, chosen, f"'{path}/__*' names them")
+        if left_out is not None:
+            notify(left_out)
     yield from (SourceFile(one.path, one) for one in chosen)
     for other in others:
         source = SourceFile(other)

@@ -31,6 +31,7 @@ _COLUMNS = (
 def run_summary(
     paths: Sequence[str],
     *,
+    topics: tuple[str, ...] | None,
     deep: bool,
     from_segment_start: bool,
     engine: str,
@@ -39,9 +40,9 @@ def run_summary(
 ) -> int:
     """Summarize files, print the results, and return the exit status."""
     if engine == "spark":
-        reports = _on_spark(paths, master, deep=deep, from_segment_start=from_segment_start)
+        reports = _on_spark(paths, topics, master, deep=deep, from_segment_start=from_segment_start)
     else:
-        reports = merge_summaries(_here(paths, deep=deep, from_segment_start=from_segment_start))
+        reports = merge_summaries(_here(paths, topics, deep=deep, from_segment_start=from_segment_start))
     if as_json:
         for report in reports:
             print_json(asdict(report))
@@ -68,8 +69,10 @@ def run_summary(
     return 1 if any(report.damaged_stretches or report.failed_segments for report in reports) else 0
 
 
-def _here(paths: Sequence[str], *, deep: bool, from_segment_start: bool) -> Iterator[TopicSummary]:
-    sources = find_sources(paths)
+def _here(
+    paths: Sequence[str], topics: tuple[str, ...] | None, *, deep: bool, from_segment_start: bool
+) -> Iterator[TopicSummary]:
+    sources = find_sources(paths, topics)
     lowest = LowestOffsets(from_segment_start=from_segment_start)
     with progress_bar() as bar:
         task = bar.add_task("reading", total=sum(source.size_in_bytes for source in sources))
@@ -88,11 +91,16 @@ def _here(paths: Sequence[str], *, deep: bool, from_segment_start: bool) -> Iter
 
 
 def _on_spark(
-    paths: Sequence[str], master: str | None, *, deep: bool, from_segment_start: bool
+    paths: Sequence[str],
+    topics: tuple[str, ...] | None,
+    master: str | None,
+    *,
+    deep: bool,
+    from_segment_start: bool,
 ) -> list[TopicReport]:
     from kafkafmt.spark.jobs.summary import summarize_files
 
-    with spark_job(paths, master, "summary", includes_internal=False) as job:
+    with spark_job(paths, topics, master, "summary", includes_internal=False) as job:
         return summarize_files(
             job.spark,
             job.files,

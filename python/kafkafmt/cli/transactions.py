@@ -11,8 +11,10 @@ from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.internal_topics import DamageReport, notify_unknown
 from kafkafmt.cli.options import key_ring_option
 from kafkafmt.cli.output import notify, time_in_words
+from kafkafmt.cli.record_options import topics_option
 from kafkafmt.cli.row_output import RowOutput, row_output_options
 from kafkafmt.cli.values import Folder, Time
+from kafkafmt.log.topics import topic_matches
 from kafkafmt.storage import StoragePath
 
 # Tables leave these fields out.
@@ -24,12 +26,13 @@ _LONG_FIELDS = (
 )
 
 
-@click.command(cls=HelpCommand, common="--all --hanging --at --json --parquet", page="forensics.md")
+@click.command(cls=HelpCommand, common="--all --hanging --topics --at --json --parquet", page="forensics.md")
 @click.argument("directories", nargs=-1, required=True, metavar="DIR...", type=Folder(must_exist=True))
 @click.option(
     "--all", "shows_all", is_flag=True, help="Show all transactional ids, also those without a transaction."
 )
 @click.option("--hanging", is_flag=True, help="Show hanging transactions only.")
+@topics_option(default="all")
 @click.option(
     "--at",
     type=Time(),
@@ -41,6 +44,7 @@ def transactions(
     directories: tuple[StoragePath, ...],
     shows_all: bool,
     hanging: bool,
+    topics: tuple[str, ...] | None,
     at: datetime | None,
     as_json: bool,
     parquet: Path | None,
@@ -82,7 +86,8 @@ def transactions(
     rows = [
         row
         for row in found.rows()
-        if shows_all or (row["is_hanging"] if hanging else row["topic"] is not None)
+        if (shows_all or (row["is_hanging"] if hanging else row["topic"] is not None))
+        and (topics is None or (row["topic"] is not None and topic_matches(row["topic"], topics)))
     ]
     title = f"at {time_in_words(found.now)}" if rows and found.now >= 0 else None
     fields = [one for one in TRANSACTION_FIELDS if not output.is_table or one.name not in _LONG_FIELDS]

@@ -20,6 +20,7 @@ from kafkafmt.cli.output import (
     progress_bar,
     range_in_words,
 )
+from kafkafmt.cli.record_options import topics_option
 from kafkafmt.cli.sources import find_sources
 from kafkafmt.cli.values import complete_files, paths_with_key_ring
 from kafkafmt.jobs.verify import FileCheck, IndexedSegments, check_file, check_logs, totals
@@ -27,7 +28,7 @@ from kafkafmt.jobs.verify import FileCheck, IndexedSegments, check_file, check_l
 _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")
 
 
-@click.command(cls=HelpCommand, common="--engine --master --json", page="inspect.md")
+@click.command(cls=HelpCommand, common="--topics --engine --master --json", page="inspect.md")
 @click.argument(
     "paths",
     nargs=-1,
@@ -36,10 +37,17 @@ _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")
     callback=paths_with_key_ring,
     shell_complete=complete_files,
 )
+@topics_option(default="all")
 @engine_options()
 @json_option("Print JSON lines: one object for each file.")
 @key_ring_option()
-def verify(paths: tuple[str, ...], engine: str, master: str | None, as_json: bool) -> int:
+def verify(
+    paths: tuple[str, ...],
+    topics: tuple[str, ...] | None,
+    engine: str,
+    master: str | None,
+    as_json: bool,
+) -> int:
     """Check log segments for damage.
 
     PATH is a segment or another file of record batches, a partition folder, a log directory, or a quoted pattern
@@ -66,13 +74,20 @@ def verify(paths: tuple[str, ...], engine: str, master: str | None, as_json: boo
     Exit status: 0; 1 if there is damage or a finding, or a file could not be read; 2 for wrong arguments.
     """
     ensure_engine(engine, master)
-    return run_verify(paths, engine=engine, master=master, as_json=as_json)
+    return run_verify(paths, topics=topics, engine=engine, master=master, as_json=as_json)
 
 
-def run_verify(paths: Sequence[str], *, engine: str, master: str | None, as_json: bool) -> int:
+def run_verify(
+    paths: Sequence[str],
+    *,
+    topics: tuple[str, ...] | None,
+    engine: str,
+    master: str | None,
+    as_json: bool,
+) -> int:
     """Check files, print the results, and return the exit status."""
     checks = []
-    with closing(_on_spark(paths, master) if engine == "spark" else _here(paths)) as found:
+    with closing(_on_spark(paths, topics, master) if engine == "spark" else _here(paths, topics)) as found:
         for check in check_logs(found):
             if as_json:
                 print_json(asdict(check))
@@ -109,8 +124,8 @@ def _totals_in_words(total: Mapping[str, int]) -> str:
     return f"{', '.join(words)}: {', '.join(found)}"
 
 
-def _here(paths: Sequence[str]) -> Generator[FileCheck, None, None]:
-    sources = find_sources(paths, includes_internal=True)
+def _here(paths: Sequence[str], topics: tuple[str, ...] | None) -> Generator[FileCheck, None, None]:
+    sources = find_sources(paths, topics, includes_internal=True)
     indexed = IndexedSegments()
     with progress_bar() as bar:
         task = bar.add_task("checking", total=sum(source.size_in_bytes for source in sources))
@@ -122,10 +137,12 @@ def _here(paths: Sequence[str]) -> Generator[FileCheck, None, None]:
             )
 
 
-def _on_spark(paths: Sequence[str], master: str | None) -> Generator[FileCheck, None, None]:
+def _on_spark(
+    paths: Sequence[str], topics: tuple[str, ...] | None, master: str | None
+) -> Generator[FileCheck, None, None]:
     from kafkafmt.spark.jobs.verify import check_files
 
-    with spark_job(paths, master, "verify", includes_internal=True) as job:
+    with spark_job(paths, topics, master, "verify", includes_internal=True) as job:
         yield from sorted(check_files(job.spark, job.files, job.progress), key=lambda check: check.path)
 
 
