@@ -100,7 +100,7 @@ def test_restore_when_to_a_time_then_ends_before_its_first_record_and_groups_con
     send(old, topic, range(50))
     send_transactions(old, topic, "ca", partition=1)  # with timestamps of today
     commit(old, f"{topic}-group", topic, {0: 40})
-    outcome = restore(old.broker.log_dir, new, "--topics", topic, "--to-time", "2020-01-01T00:00:00.033Z")
+    outcome = restore(old.broker.log_dir, new, "--topics", topic, "--to", "2020-01-01T00:00:00.033Z")
     assert outcome.status == 0, outcome.errors
     assert values(new, topic) == values(old, topic)[:33]
     assert not values(new, topic, 1)

@@ -12,6 +12,7 @@ from kafkafmt.backup.groups import read_groups
 from kafkafmt.backup.objects import SegmentWriter
 from kafkafmt.backup.repository import Repository
 from kafkafmt.backup.store import BackupSource, BackupStore
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.group_selection import GroupSelection
@@ -36,6 +37,7 @@ class BackupOptions:
     source: the cluster, with the selected topics.
     target: the folder of the backup.
     follows: continue after the ends that the logs have at the start.
+    times: where partitions begin that are not in the backup, and where all end, as for a mirror.
     generation_age: how often a generation is written before the end.
     groups: the consumer groups whose offsets are backed up.
     sealing: when segments are sealed, and where the spool is.
@@ -48,6 +50,7 @@ class BackupOptions:
     source: ClusterAddress
     target: StoragePath
     follows: bool = False
+    times: TimeRange = EVERYTHING
     generation_age: float = 300.0
     groups: GroupSelection = field(default_factory=GroupSelection)
     sealing: Sealing = field(default_factory=Sealing)
@@ -109,6 +112,7 @@ def open_backup(options: BackupOptions, report: Report) -> Iterator[Backup]:
         options.source,
         options.target,
         follows=options.follows,
+        times=options.times,
         isolation="read_uncommitted",
         on_corrupt=options.on_corrupt,
         source_config=options.source_config,

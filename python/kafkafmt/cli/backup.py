@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,9 @@ from kafkafmt.cli.options import (
     on_corrupt_option,
 )
 from kafkafmt.cli.output import ended_by_signals, in_words, print_json, size_in_words
+from kafkafmt.cli.record_options import time_range, time_range_options, topics_option, with_topics
 from kafkafmt.cli.values import Folder, Seconds
-from kafkafmt.mirror.addresses import Address, ClusterAddress, split_names
+from kafkafmt.mirror.addresses import Address, ClusterAddress
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.storage import StoragePath
@@ -56,16 +57,13 @@ class _BackupCommand(HelpCommand):
 
 @click.command(
     cls=_BackupCommand,
-    common="--topics --follow --groups --key-ring --key-id --compress --source-config-file --spool --json",
+    common="--topics --from --to --follow --groups --key-ring --key-id --compress --source-config-file --spool --json",
     page="backup.md",
 )
 @click.argument("cluster", metavar="CLUSTER", type=MirrorAddressType())
 @click.argument("target", metavar="URI", type=Folder())
-@click.option(
-    "--topics",
-    metavar="NAME[,NAME|REGEX]",
-    help="The topics to back up, as after the slash of CLUSTER.  [default: all but Kafka's own]",
-)
+@topics_option()
+@time_range_options()
 @click.option(
     "--groups",
     metavar="GROUP[,GROUP|REGEX]",
@@ -111,7 +109,9 @@ class _BackupCommand(HelpCommand):
 def backup(
     cluster: Address,
     target: StoragePath,
-    topics: str | None,
+    topics: tuple[str, ...] | None,
+    from_time: datetime | None,
+    to_time: datetime | None,
     groups: str | None,
     segment_bytes: int,
     segment_age: float,
@@ -156,6 +156,7 @@ def backup(
         options = BackupOptions(
             _selected(cluster, topics),
             target,
+            times=time_range(from_time, to_time),
             groups=GroupSelection() if groups is None else GroupSelection.parsed(groups),
             sealing=Sealing(segment_bytes, segment_age, spool, spool_bytes),
             key_ring=None if key_ring is None else KeyRing.read(key_ring),
@@ -179,19 +180,11 @@ def backup(
     return 1 if ended.failures or ended.unreached or ended.gone else 0
 
 
-def _selected(cluster: Address, topics: str | None) -> ClusterAddress:
+def _selected(cluster: Address, topics: tuple[str, ...] | None) -> ClusterAddress:
     """Return the address with the topics of `--topics`."""
     if not isinstance(cluster, ClusterAddress):
         raise click.UsageError(f"{cluster}: expected kafka://HOST:PORT[,HOST:PORT]: a backup is of a cluster")
-    if topics is None:
-        return cluster
-    if cluster.topics or cluster.patterns:
-        raise click.UsageError("--topics: expected no topics in the address of the cluster, too")
-    try:
-        split_names(topics)
-    except ValueError as error:
-        raise click.UsageError(f"--topics: {error}") from None
-    return replace(cluster, patterns=tuple(split_names(topics)))
+    return with_topics(cluster, topics)
 
 
 def _print_summary(running: Backup, *, as_json: bool) -> None:

@@ -7,8 +7,9 @@ import logging
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 from click.core import ParameterSource
@@ -39,8 +40,10 @@ from kafkafmt.cli.options import (
     on_corrupt_option,
 )
 from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, progress_bar, size_in_words
+from kafkafmt.cli.record_options import time_range, time_range_options, topics_option, with_topics
 from kafkafmt.cli.values import Seconds, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
+from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.options import DEFAULT_BATCH_BYTES, Beginning, MirrorOptions
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.topic_names import TopicNames
@@ -70,7 +73,7 @@ class _MirrorCommand(HelpCommand):
 
 @click.command(
     cls=_MirrorCommand,
-    common="--once --from --group --source-config-file --target-config-file --memory --metrics-port --json",
+    common="--once --topics --from --to --group --source-config-file --target-config-file --memory --json",
     page="mirror.md",
 )
 @click.argument("source", metavar="SRC", type=MirrorAddressType(completes_offsets=True))
@@ -104,13 +107,11 @@ class _MirrorCommand(HelpCommand):
     default=None,
     help="Stop at the current end of the source, or wait for more.  [default: follow a cluster, not a folder]",
 )
-@click.option(
-    "--from",
-    "beginning",
-    type=click.Choice(get_args(Beginning)),
-    default=MirrorOptions.beginning,
-    help="Where to begin a partition that was never mirrored to DST. committed: at the group's committed offset, or"
-    " else earliest.",
+@topics_option()
+@time_range_options(
+    *get_args(Beginning),
+    default=" This is for partitions that were never mirrored to DST. committed: at the group's committed offset, or"
+    " else earliest.  [default: earliest]",
 )
 @isolation_option(
     "Leave out records of open and aborted transactions (read_committed), or keep them."
@@ -188,6 +189,9 @@ def mirror(
     target: MirrorAddress,
     way: str | None,
     is_once: bool | None,
+    topics: tuple[str, ...] | None,
+    from_time: datetime | str | None,
+    to_time: datetime | None,
     handler: str | None,
     topic_config: tuple[str, ...],
     renames: tuple[str, ...],
@@ -231,6 +235,9 @@ def mirror(
     offsets` looks up in that map where a consumer group continues at DST. Mirrors that follow share the partitions if
     they have the same SRC and DST, or the same --group.
 
+    With --to, the mirror ends each partition before its first record at or after TIME. A batch that contains the first
+    or the last record is encoded again, without the records outside.
+
     A handler is called with a RecordBatch, or with --deep a Record, and its TopicPartition. It returns the one
     to write instead, or None to drop it.
 
@@ -247,9 +254,15 @@ def mirror(
         from kafkafmt.server.structured_logging import configure_logs
         from kafkafmt.server.yielding import freeze_start
 
+        beginning = from_time if isinstance(from_time, str) else MirrorOptions.beginning
+        start = None if isinstance(from_time, str) else from_time
+        is_cluster = isinstance(source, ClusterAddress)
         asked = MirrorOptions(
-            source,
+            with_topics(source, topics) if isinstance(source, ClusterAddress) else source,
             target,
+            beginning=cast("Beginning", beginning),
+            topics=None if is_cluster else topics,
+            times=time_range(start, to_time),
             follows=None if is_once is None else not is_once,
             adapts=None if way is None else way == "adaptive",
             is_deep=way == "deep",

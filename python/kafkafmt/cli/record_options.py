@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from kafkafmt.cli.options import Decorator, options
 from kafkafmt.cli.values import Time, complete_topics
 from kafkafmt.log.time_range import TimeRange
+from kafkafmt.mirror.addresses import ClusterAddress
 
 ALL_BUT_INTERNAL = "all but Kafka's own"
 TEXT_OR_BASE64 = "text, or else base64"
@@ -54,6 +55,21 @@ class Topics(click.ParamType[tuple[str, ...]]):
         return [CompletionItem(f"{before}{comma}{one.value}") for one in complete_topics(ctx, param, last)]
 
 
+class _NamedTime(Time):
+    """A time, or one of some names."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in self._names else super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self._names if name.startswith(incomplete)]
+
+
 def topics_option(*, default: str = ALL_BUT_INTERNAL) -> Decorator:
     """Return a decorator that adds `--topics`. The value is a tuple of names and globs, or None.
 
@@ -67,16 +83,28 @@ def topics_option(*, default: str = ALL_BUT_INTERNAL) -> Decorator:
     )
 
 
-def time_range_options() -> Decorator:
-    """Return a decorator that adds `--from` and `--to`. `time_range` takes their values, from_time and to_time."""
+def with_topics(address: ClusterAddress, topics: tuple[str, ...] | None) -> ClusterAddress:
+    """Return the address with the topics of `--topics`. Raises click.UsageError if it has topics itself."""
+    try:
+        return address if topics is None else address.with_topics(topics)
+    except ValueError as error:
+        raise click.UsageError(f"--topics: {error}") from None
+
+
+def time_range_options(*names: str, default: str = "") -> Decorator:
+    """Return a decorator that adds `--from` and `--to`. `time_range` takes their values, from_time and to_time.
+
+    names: what `--from` may be besides a time. default: for its help.
+    """
     return options(
         click.option(
             "--from",
             "from_time",
-            type=Time(),
-            metavar="TIME",
+            type=_NamedTime(names) if names else Time(),
+            metavar="|".join((*names, "TIME")),
             help="Begin each partition at its first record at or after TIME: 2026-01-31T12:00:00Z, 2026-01-31, -2h"
-            " (before now), or milliseconds since 1970.",
+            " (before now), or milliseconds since 1970."
+            f"{default}",
         ),
         click.option(
             "--to",

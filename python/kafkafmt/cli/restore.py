@@ -22,7 +22,7 @@ from kafkafmt.cli.options import (
     on_corrupt_option,
 )
 from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, size_in_words
-from kafkafmt.cli.values import Time
+from kafkafmt.cli.record_options import time_range, time_range_options, topics_option
 from kafkafmt.mirror.addresses import Address, ClusterAddress
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.options import MirrorOptions
@@ -36,16 +36,12 @@ _MOST_REPLICAS = 2**15 - 1
 
 @click.command(
     cls=HelpCommand,
-    common="--topics --rename --to-time --dry-run --target-config-file --json",
+    common="--topics --rename --from --to --dry-run --target-config-file --json",
     page="restore.md",
 )
 @click.argument("source", metavar="URI")
 @click.argument("cluster", metavar="CLUSTER", type=MirrorAddressType())
-@click.option(
-    "--topics",
-    metavar="NAME[,NAME|REGEX]",
-    help="The topics to restore.  [default: all but Kafka's own]",
-)
+@topics_option()
 @click.option(
     "--rename",
     "renames",
@@ -54,12 +50,7 @@ _MOST_REPLICAS = 2**15 - 1
     help="Another name for a topic. OLD may be a regular expression, and NEW refer to its groups, as in"
     r" '(.*)=east.\1'. May be repeated.",
 )
-@click.option(
-    "--to-time",
-    type=Time(),
-    metavar="TIME",
-    help="End each partition before its first record at or after this time.  [default: the end of the backup]",
-)
+@time_range_options()
 @click.option(
     "--generation",
     metavar="NAME|NUMBER|TIME",
@@ -124,6 +115,7 @@ _MOST_REPLICAS = 2**15 - 1
 def restore(
     source: str,
     cluster: Address,
+    from_time: datetime | None,
     to_time: datetime | None,
     groups: str | None,
     has_no_groups: bool,
@@ -142,7 +134,7 @@ def restore(
 
     \b
     kafkafmt restore s3://bucket/backups/east kafka://new:9092
-    kafkafmt restore /backups/east kafka://new:9092 --to-time 2026-01-31T12:00:00Z
+    kafkafmt restore /backups/east kafka://new:9092 --to 2026-01-31T12:00:00Z
     kafkafmt restore /backups/east kafka://new:9092 --rename '(.*)=old.\\1'
 
     Topics are created with the partitions and the configuration of the backup. Batches are sent as they are, with
@@ -178,7 +170,7 @@ def restore(
         options = RestoreOptions(
             source,
             cluster,
-            to_time=to_time,
+            times=time_range(from_time, to_time),
             groups=None if has_no_groups else selection,
             replication_factor=replication_factor or -1,
             topic_settings=TopicSettings.parsed(topic_config),

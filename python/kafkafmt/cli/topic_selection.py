@@ -20,6 +20,7 @@ from kafkafmt.cli.log_selection import (
     gone_fields,
 )
 from kafkafmt.cli.options import Decorator, client_options, client_settings, cluster_errors, options
+from kafkafmt.cli.record_options import with_topics
 from kafkafmt.cli.values import Folder
 from kafkafmt.jobs.memory import CLUSTER
 from kafkafmt.mirror.addresses import ClusterAddress, parse_address
@@ -135,14 +136,6 @@ def select_source(selection: Selection, settings: LiveSettings) -> SelectedSourc
         if is_given:
             raise click.UsageError(f"{name} is for a cluster as source: {SCHEME}HOST:PORT/TOPIC")
     return SelectedLogs(selection)
-
-
-def with_topics(address: ClusterAddress, topics: tuple[str, ...] | None) -> ClusterAddress:
-    """Return the address with the topics of `--topics`. Raises click.UsageError if it has topics itself."""
-    try:
-        return address if topics is None else address.with_topics(topics)
-    except ValueError as error:
-        raise click.UsageError(f"--topics: {error}") from None
 
 
 @dataclass

@@ -30,7 +30,7 @@ from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.readers import Readers
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.records.runs import first_offset, joined_runs, slice_run
-from kafkafmt.records.trimming import cut_run
+from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -192,6 +192,9 @@ class LiveReaders(Readers, Closing):
             kept.release()
         self._last[topic_partition] = run
         self._positions[topic_partition] = int(run.index["last_offset"][-1]) + 1
+        end = self._ends.get(topic_partition)
+        if end is not None and not pending and self._received[topic_partition] >= end:
+            self._positions[topic_partition] = end  # a batch that was cut may end before
         self._idle.discard(topic_partition)
         self._empty_since.pop(topic_partition, None)
         return run
@@ -342,26 +345,9 @@ class LiveReaders(Readers, Closing):
             return
         self._received[topic_partition] = int(last_offsets[-1]) + 1
         end = self._ends.get(topic_partition)
-        stop = len(run) if end is None else int((last_offsets < end).sum())
-        if stop:
-            self._pending[topic_partition].append(slice_run(run, 0, stop))
-        if (
-            stop < len(run)
-            and (cut := self._cut(topic_partition, slice_run(run, stop, len(run)))) is not None
-        ):
-            self._pending[topic_partition].append(cut)
-        elif not self._pending[topic_partition] and end is not None:
+        self._pending[topic_partition].extend([run] if end is None else runs_before(run, end))
+        if end is not None and int(last_offsets[-1]) >= end and not self._pending[topic_partition]:
             self._positions[topic_partition] = end
-
-    def _cut(self, topic_partition: TopicPartition, run: BatchRun) -> BatchRun | None:
-        """Return the first batch without its records from the end on, if it contains the end. That is then the end."""
-        end = self._ends[topic_partition]
-        if first_offset(run) >= end:
-            return None
-        cut = cut_run(run, 0, end)
-        if cut is not None:
-            self._ends[topic_partition] = int(cut.index["last_offset"][-1]) + 1
-        return cut
 
     def _skip(self, damage: SourceDamage) -> None:
         """Report damage, and continue after it; if its end is not known, nothing more is read of the partition."""

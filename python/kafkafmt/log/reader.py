@@ -135,19 +135,23 @@ class LogReader:
         if offset != self.offset:
             self.offset, self._open = offset, None
 
+    def find_timestamp(self, timestamp_ms: int) -> int | None:
+        """Return the offset of the first record with a timestamp or a later one, as `PartitionLog.find_timestamp`."""
+        found = self._log.find_timestamp(timestamp_ms)
+        return None if found is None else found.offset
+
     def bound(self, times: TimeRange) -> None:
         """Begin at the first record at or after a time, and end before the first record at or after another one.
 
         Without such a record, it is the end of the log. A batch that contains the end is cut, as by `end_at`. Raises
         KafkaFormatError if damage prevents the search.
         """
-        if times.end_ms is not None:
-            found = self._log.find_timestamp(times.end_ms)
-            if found is not None:
-                self.end_at(LogCut(max(min(found.offset, self.end_offset), self.start_offset), {}))
+        end = None if times.end_ms is None else self.find_timestamp(times.end_ms)
+        if end is not None:
+            self.end_at(LogCut(max(min(end, self.end_offset), self.start_offset), {}))
         if times.start_ms is not None:
-            found = self._log.find_timestamp(times.start_ms)
-            self.seek(self.end_offset if found is None else min(found.offset, self.end_offset))
+            start = self.find_timestamp(times.start_ms)
+            self.seek(self.end_offset if start is None else min(start, self.end_offset))
 
     def rest(self) -> None:
         """Release the open segment; the next read opens it again."""

@@ -242,8 +242,7 @@ class Mirror:
             if position is None and self._options.beginning == "committed":
                 position = self._source.committed(topic_partition)
             if position is None:
-                # With `latest`, partitions that appear later begin at their start: all their records are new.
-                position = high if self._options.beginning == "latest" and self._begins_first else low
+                position = self._first_position(topic_partition, low, high)
             elif position == FROM_START:
                 position = low
             if position > high and position > (end := self._source.log_end(topic_partition)):
@@ -260,6 +259,15 @@ class Mirror:
         except (PartitionError, KafkaFormatError) as error:
             return Stopped(topic_partition, low, str(error))
         return position
+
+    def _first_position(self, topic_partition: TopicPartition, low: int, high: int) -> int:
+        """Return where a partition begins that was never mirrored, and of which no offset is committed."""
+        timestamp_ms = self._options.times.start_ms
+        if timestamp_ms is not None:
+            found = self._source.find_timestamp(topic_partition, timestamp_ms)
+            return high if found is None else max(min(found, high), low)
+        # With `latest`, partitions that appear later begin at their start: all their records are new.
+        return high if self._options.beginning == "latest" and self._begins_first else low
 
     def _move(self) -> None:
         """Pass the batches that the source returns to the target."""

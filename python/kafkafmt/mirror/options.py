@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from kafkafmt._util.sizes import KIB, MIB
 from kafkafmt.client.raw_option import split_raw_option
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, Address, ClusterAddress
 from kafkafmt.mirror.aliases import HEARTBEATS_TOPIC, Aliases
@@ -37,6 +38,9 @@ class MirrorOptions:
     follows: whether to wait for more records at the end of the source; None: a cluster is followed, a folder not.
     beginning: where a partition begins that was never mirrored to this target. committed: at the group's committed
         offset, or else earliest.
+    topics: of a folder as source, names and globs; None for all but Kafka's own.
+    times: where a partition begins that was never mirrored to this target, and where it ends: at its first record at or
+        after a time. A batch that contains a bound is encoded again, without the records outside.
     isolation: None: read_committed into a cluster; read_uncommitted with control batches into a folder.
     on_corrupt: whether damage stops its partition (fail), or is skipped and reported (skip).
     from_segment_start: mirror records below the log start offset of a folder, too.
@@ -76,6 +80,8 @@ class MirrorOptions:
     group: str | None = None
     follows: bool | None = None
     beginning: Beginning = "earliest"
+    topics: tuple[str, ...] | None = None
+    times: TimeRange = EVERYTHING
     isolation: Isolation | None = None
     on_corrupt: OnCorrupt = "fail"
     from_segment_start: bool = False
@@ -117,6 +123,8 @@ class MirrorOptions:
             raise MirrorError(
                 "--restart-recreated needs a cluster or a local folder as target: it renames the old log"
             )
+        if self.times.end_ms is not None and self.follows:
+            raise MirrorError("--to ends each partition: it is not for --follow")
         self._check_syncs()
         if self.repartitions and not self.into_cluster:
             raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")
@@ -245,8 +253,13 @@ class MirrorOptions:
 
     @property
     def is_following(self) -> bool:
-        """Whether the mirror waits for more records at the end. By default it follows a cluster, not a folder."""
-        return isinstance(self.source, ClusterAddress) if self.follows is None else self.follows
+        """Whether the mirror waits for more records at the end.
+
+        By default it follows a cluster without an end in time, and no folder.
+        """
+        if self.follows is not None:
+            return self.follows
+        return isinstance(self.source, ClusterAddress) and self.times.end_ms is None
 
     @property
     def is_committed(self) -> bool:

@@ -132,6 +132,9 @@ class Source(Protocol):
     def bounds(self, topic_partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return for each partition its first offset, and the offset after the last one that can be read now."""
 
+    def find_timestamp(self, topic_partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """Return the offset of the first record with a timestamp or a later one; None without any."""
+
     def log_end(self, topic_partition: TopicPartition) -> int:
         """Return the offset after the last record, open transactions included."""
 

@@ -15,7 +15,7 @@ from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.batch import RecordBatch, only_batch
 from kafkafmt.records.decoding import locate
-from kafkafmt.records.runs import first_offsets, slice_run
+from kafkafmt.records.runs import first_offset, first_offsets, slice_run
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
@@ -96,6 +96,19 @@ def cut_run(
         encoded += payload
     seal_batch(encoded, header)
     return only_batch(encoded).run
+
+
+def runs_before(run: BatchRun, end_offset: int) -> list[BatchRun]:
+    """Return a run without the records from an offset on: whole batches, and then a batch that contains it, cut.
+
+    Raises KafkaFormatError for a damaged batch that contains the offset.
+    """
+    stop = int((run.index["last_offset"] < end_offset).sum())
+    found = [slice_run(run, 0, stop)] if stop else []
+    if stop < len(run) and first_offset(behind := slice_run(run, stop, len(run))) < end_offset:
+        cut = cut_run(behind, 0, end_offset)
+        found += [] if cut is None else [cut]
+    return found
 
 
 def _in_v2(run: BatchRun, number: int) -> RecordBatch:

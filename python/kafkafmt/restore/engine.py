@@ -166,6 +166,8 @@ def open_restore(options: RestoreOptions) -> Iterator[Restore]:
         origin.path,
         options.target,
         follows=False,
+        topics=options.topics,
+        times=options.times,
         on_corrupt=options.on_corrupt,
         target_config=options.target_config,
         is_exactly_once=options.is_exactly_once,
@@ -181,7 +183,6 @@ def open_restore(options: RestoreOptions) -> Iterator[Restore]:
         mirror_options,
         name=origin.name,
         matches=options.matches,
-        to_time_ms=options.to_time_ms,
     )
     with ExitStack() as stack:
         stack.callback(source.close)

@@ -50,7 +50,8 @@ def find_source(options: RestoreOptions) -> RestoredFrom:
     if options.key_ring is not None:
         settings["key_ring"] = str(options.key_ring)
     base = _located(text if is_uri(text) else str(Path(text).absolute()))
-    end = "" if options.to_time_ms is None else f" to {options.to_time_ms}"
+    bounds = zip(("from", "to"), options.times, strict=True)
+    end = "".join(f" {name} {time}" for name, time in bounds if time is not None)
     if has_view or is_backup(base):
         return _of_backup(text, base, settings, end)
     if options.generation is not None:

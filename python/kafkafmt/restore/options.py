@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.log.topic_configs import is_topic_name
-from kafkafmt.log.topics import is_internal_topic
-from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, ClusterAddress, split_names
+from kafkafmt.log.topics import is_internal_topic, topic_matches
+from kafkafmt.mirror.addresses import OFFSET_MAP_TOPIC, ClusterAddress
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.options import MirrorOptions, OnCorrupt
 from kafkafmt.mirror.topic_names import TopicNames
@@ -17,7 +18,6 @@ from kafkafmt.mirror.topic_settings import TopicSettings
 from kafkafmt.restore.errors import RestoreError
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
 
@@ -27,8 +27,8 @@ class RestoreOptions:
 
     source: the folder or the URI of a backup, with `backup+` before it or not, or of a log directory.
     target: the cluster.
-    to_time: end each partition before its first record at or after this time.
-    topics: names and regular expressions, with commas between them; None for all topics but Kafka's own.
+    times: where each partition begins and ends: at its first record at or after a time.
+    topics: names and globs; None for all topics but Kafka's own.
     renames: `OLD=NEW` for topics that get other names. OLD may be a regular expression, of which NEW has groups.
     generation: of the backup, by name, number or time; by default the last one.
     key_ring: the file with the keys of an encrypted backup.
@@ -44,8 +44,8 @@ class RestoreOptions:
 
     source: str
     target: ClusterAddress
-    to_time: datetime | None = None
-    topics: str | None = None
+    times: TimeRange = EVERYTHING
+    topics: tuple[str, ...] | None = None
     renames: tuple[str, ...] = ()
     generation: str | None = None
     key_ring: Path | None = None
@@ -67,15 +67,6 @@ class RestoreOptions:
             raise RestoreError(
                 f"{self.target}: expected kafka://HOST:PORT[,HOST:PORT]: a restore is into a cluster"
             )
-        try:
-            split_names(self.topics or "")
-        except ValueError as error:
-            raise RestoreError(f"--topics: {error}") from None
-
-    @property
-    def to_time_ms(self) -> int | None:
-        """The time as a timestamp of records; None without one."""
-        return None if self.to_time is None else round(self.to_time.timestamp() * 1000)
 
     def matches(self, topic: str) -> bool:
         """Return whether a topic is restored. Kafka's own are never, and offset maps of mirrors only by name."""
@@ -83,7 +74,7 @@ class RestoreOptions:
             return False
         if self.topics is None:
             return topic != OFFSET_MAP_TOPIC
-        return any(one == topic or re.fullmatch(one, topic) for one in split_names(self.topics))
+        return topic_matches(topic, self.topics)
 
 
 def renamed(topics: Iterable[str], renames: Iterable[str]) -> TopicNames:

@@ -32,9 +32,8 @@ class RestoreSource(DirectorySource):
         *,
         name: str,
         matches: Callable[[str], bool],
-        to_time_ms: int | None,
     ) -> None:
-        self._matches, self._to_time_ms = matches, to_time_ms
+        self._matches = matches
         try:
             super().__init__(path, options)
         except (IniError, KafkaFormatError) as error:
@@ -48,7 +47,7 @@ class RestoreSource(DirectorySource):
         return f"{path}: expected a topic that is selected, found none"
 
     def _end(self, reader: LogReader) -> None:
-        cut = None
-        if self._to_time_ms is not None:
-            cut = cut_before_time(PartitionLog(reader.folder), self._to_time_ms)
+        cut, end_ms = None, self._options.times.end_ms
+        if end_ms is not None:
+            cut = cut_before_time(PartitionLog(reader.folder), end_ms)
         reader.end_at(LogCut(reader.log_end, dict(reader.open_transactions)) if cut is None else cut)

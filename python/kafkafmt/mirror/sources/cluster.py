@@ -32,6 +32,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import Membership, Source, SourceRun, SourceTopic
 from kafkafmt.records.runs import first_offset, joined_runs
+from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class ClusterSource(Source):
         self._assigned: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
+        # Ends in time. A batch that contains one is cut.
+        self._cuts: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._begun_ids: dict[TopicPartition, UUID | None] = {}
         self._ids_asked_at = time.monotonic()
@@ -140,6 +143,12 @@ class ClusterSource(Source):
         # With the admin client, as the consumer would ask for one topic per request, and assign what it has by then.
         partitions = self._cluster.partitions(topics)
         bounds = self._cluster.bounds(partitions, is_committed=self._options.is_committed)
+        if self._options.times.end_ms is not None:
+            for one, at in self._cluster.offsets_at(bounds, self._options.times.end_ms).items():
+                start, end = bounds[one]
+                if at is not None:
+                    self._cuts[one] = max(min(at, end), start)
+                    bounds[one] = start, self._cuts[one]
         self._goals = {one: end for one, (_, end) in bounds.items()}
         self._reached = {one: start for one, (start, _) in bounds.items()}
         self._ends.update(self._goals)
@@ -257,12 +266,18 @@ class ClusterSource(Source):
                     message = f"the log was truncated before it, and continues with offset {found}"
                     yield SourceDamage(topic_partition, expected, None, message)
                     break
-                yield SourceRun(topic_partition, run)
-                self._positions[topic_partition] = int(run.index["last_offset"][-1]) + 1
+                cut = self._cuts.get(topic_partition)
+                for part in [run] if cut is None else runs_before(run, cut):
+                    yield SourceRun(topic_partition, part)
+                self._set_position(topic_partition, int(run.index["last_offset"][-1]) + 1)
             if self._is_over(topic_partition):
                 self.pause([topic_partition])
         self._is_handing_out = False
         self._handed_out_bytes = 0
+
+    def _set_position(self, topic_partition: TopicPartition, position: int) -> None:
+        """Set the position, at most to an end in time: the next mirror begins there."""
+        self._positions[topic_partition] = min(position, self._cuts.get(topic_partition, position))
 
     def _discard_unproven(self, polled: dict[KafkaTopicPartition, list[BatchRun]]) -> None:
         """Drop batches that were fetched by name, if the topic of that name does not have the expected id any more.
@@ -302,7 +317,7 @@ class ClusterSource(Source):
             with suppress(kafka_errors.KafkaError):
                 position = self._consumer.position(_kafka(topic_partition), timeout_ms=0)
                 # A position that goes back is reported when a batch from there arrives.
-                self._positions[topic_partition] = max(position or 0, known)
+                self._set_position(topic_partition, max(position or 0, known))
 
     def partitions(self) -> Sequence[TopicPartition] | None:
         if not self._assigned and time.monotonic() < self._believed_at:
@@ -323,6 +338,9 @@ class ClusterSource(Source):
         for topic_partition in asked:
             self._ends.setdefault(TopicPartition(*topic_partition), ends[topic_partition])
         return {TopicPartition(*one): (starts[one], ends[one]) for one in asked}
+
+    def find_timestamp(self, topic_partition: TopicPartition, timestamp_ms: int) -> int | None:
+        return self._cluster.offsets_at([topic_partition], timestamp_ms)[topic_partition]
 
     def log_end(self, topic_partition: TopicPartition) -> int:
         return self._cluster.end_offset(topic_partition) or 0

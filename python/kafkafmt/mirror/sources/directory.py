@@ -19,8 +19,9 @@ from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
+from kafkafmt.log.time_range import TimeRange
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.log.topics import is_internal_topic, left_out_in_words
+from kafkafmt.log.topics import is_internal_topic, left_out_in_words, selection_error, topic_matches
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import Source, SourceRun, SourceTopic
@@ -70,6 +71,8 @@ class DirectorySource(Source):
         self._warned: set[str] = set()
         self._listed = float("-inf")
         self._list()
+        if not options.is_following:
+            self._ensure_topics(path)
         if not self._readers:
             if not options.is_following or nested_log_directory(path) is not None:
                 if self._folders.folders:
@@ -169,6 +172,9 @@ class DirectorySource(Source):
     def partitions(self) -> Sequence[TopicPartition]:
         return list(self._readers)
 
+    def find_timestamp(self, topic_partition: TopicPartition, timestamp_ms: int) -> int | None:
+        return self._readers[topic_partition].find_timestamp(timestamp_ms)
+
     def log_end(self, topic_partition: TopicPartition) -> int:
         return self._readers[topic_partition].log_end
 
@@ -226,13 +232,21 @@ class DirectorySource(Source):
             self._list()
 
     def _is_selected(self, topic: str) -> bool:
-        return not is_internal_topic(topic)
+        wanted = self._options.topics
+        return not is_internal_topic(topic) and (wanted is None or topic_matches(topic, wanted))
 
     def _no_topics_message(self, path: StoragePath) -> str:
         return f"{path}: no topic is here but those whose names begin with two underscores"
 
+    def _ensure_topics(self, path: StoragePath) -> None:
+        """Raise MirrorError if a name or a glob matches no topic."""
+        error = selection_error(self._folders.folders, self._options.topics, is_empty=False)
+        if error is not None and self._folders.folders:
+            raise MirrorError(f"{path}: {error}")
+
     def _end(self, reader: LogReader) -> None:
-        """Make a new reader end before the end of its log, if a subclass wants that."""
+        """Make a new reader end before the end of its log, by the options or as a subclass wants it."""
+        reader.bound(TimeRange(None, self._options.times.end_ms))
 
     def _list(self) -> None:
         self._listed = time.monotonic()
