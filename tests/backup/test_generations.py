@@ -15,8 +15,10 @@ from kafka import TopicPartition as KafkaTopicPartition
 from backup.backing_up import back_up, bytes_of, generation, leftovers, topic_of
 from client.cluster import Cluster
 from file_systems import BUCKET
+from kafkafmt.log import PartitionLog
 from kafkafmt.storage import storage_path
 from mirror.reading import log_of
+from restore.restoring import YEAR_2020_MS
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("backup")]
 
@@ -33,6 +35,23 @@ def send(cluster: Cluster, topic: str, count: int, partition: int = 0) -> None:
     assert not any(failed), failed[-1]
 
 
+def test_backup_when_it_has_a_range_of_time_then_has_its_records_and_the_next_one_continues_there(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    cluster.create_topic(topic, 1)
+    times = [YEAR_2020_MS + number for number in range(100)]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 20})
+    for time in times:
+        producer.produce(topic, str(time), partition=0, timestamp=time)
+    assert producer.flush(60) == 0
+    options = ("--from", times[7], "--to", times[53])
+    for end, expected in ((options, times[7:53]), ((), times[7:])):
+        outcome = back_up(cluster, tmp_path / "backup", topic, *end)
+        assert outcome.status == 0, outcome.errors
+        log = PartitionLog(storage_path(f"backup+file://{tmp_path}/backup") / f"{topic}-0")
+        assert [record.timestamp for record in log.records()] == expected
+
+
 def test_backup_when_the_topics_have_grown_then_the_next_generation_adds_only_what_is_new(
     cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
@@ -40,13 +59,13 @@ def test_backup_when_the_topics_have_grown_then_the_next_generation_adds_only_wh
     cluster.create_topic(topic, 2, {"retention.ms": "-1"})
     cluster.create_topic(empty, 3)
     send(cluster, topic, 300)
-    first = back_up(cluster, target, f"{topic}.*", "--segment-bytes", "2k")
+    first = back_up(cluster, target, f"{topic}*", "--segment-bytes", "2k")
     assert first.status == 0, first.errors
     assert first.summary["records"] == 300, (first.errors, first.summary)
     before = generation(target)
     send(cluster, topic, 50)
     send(cluster, topic, 20, partition=1)
-    second = back_up(cluster, target, f"{topic}.*")
+    second = back_up(cluster, target, f"{topic}*")
     assert (second.status, second.summary["records"]) == (0, 70), second.errors
     manifest = generation(target)
     assert (manifest.number, manifest.parent) == (2, before.name)
@@ -175,7 +194,7 @@ def test_backup_when_other_topics_are_selected_then_those_of_the_last_generation
         assert back_up(cluster, target, name).status == 0
     assert topic_of(generation(target), topic) == topic_of(generation(target, 0), topic)
     cluster.delete_topic(topic)
-    assert back_up(cluster, target, f"{topic}|{other}").status == 0
+    assert back_up(cluster, target, f"{topic},{other}").status == 0
     assert [one.name for one in generation(target).topics] == [other]
 
 

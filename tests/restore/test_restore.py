@@ -17,6 +17,7 @@ from data.real_logs import LOGS, NAMES
 from file_systems import BUCKET
 from kafkafmt.log import LogDirectory
 from restore.restoring import (
+    YEAR_2020_MS,
     commit,
     contents,
     first_record_of,
@@ -82,14 +83,14 @@ def test_restore_when_topics_have_other_records_then_is_refused_and_nothing_is_c
         send(old, name, range(10))
     new.create_topic(second)
     send(new, second, range(3))
-    outcome = restore(old.broker.log_dir, new, "--topics", f"{topic}-.")
+    outcome = restore(old.broker.log_dir, new, "--topics", f"{topic}-?")
     assert outcome.status == 2
     assert f"found records in {second}" in outcome.errors
     assert not (new.broker.log_dir / f"{first}-0").exists()
-    again = restore(old.broker.log_dir, new, "--topics", f"{topic}-.", "--rename", r"(.*)-b=\1-c")
+    again = restore(old.broker.log_dir, new, "--topics", f"{topic}-?", "--rename", r"(.*)-b=\1-c")
     assert (again.status, again.summary["records"]) == (0, 20), again.errors
     assert values(new, f"{topic}-c") == values(old, second)
-    repeated = restore(old.broker.log_dir, new, "--topics", f"{topic}-.", "--rename", r"(.*)-b=\1-c")
+    repeated = restore(old.broker.log_dir, new, "--topics", f"{topic}-?", "--rename", r"(.*)-b=\1-c")
     assert (repeated.status, repeated.summary["records"]) == (0, 0), repeated.errors
 
 
@@ -108,6 +109,24 @@ def test_restore_when_to_a_time_then_ends_before_its_first_record_and_groups_con
     later = restore(old.broker.log_dir, new, "--topics", topic)
     assert later.status == 2
     assert "found records in" in later.errors
+
+
+def test_restore_when_it_has_a_range_of_time_then_has_its_records_and_groups_continue_within(
+    old: Cluster, new: Cluster, topic: str
+) -> None:
+    old.create_topic(topic, 1)
+    send(old, topic, range(50))
+    for group, offset in (("before", 3), ("within", 20), ("after", 49)):
+        commit(old, f"{topic}-{group}", topic, {0: offset})
+    times = ("--from", YEAR_2020_MS + 7, "--to", YEAR_2020_MS + 33)
+    outcome = restore(old.broker.log_dir, new, "--topics", topic, *times)
+    assert outcome.status == 0, outcome.errors
+    assert values(new, topic) == values(old, topic)[7:33]
+    firsts = {
+        group: first_record_of(new, f"{topic}-{group}", topic) for group in ("before", "within", "after")
+    }
+    old_values = values(old, topic)
+    assert firsts == {"before": old_values[7], "within": old_values[20], "after": None}
 
 
 def test_restore_when_retention_is_finite_then_old_records_stay_and_the_summary_names_it(
