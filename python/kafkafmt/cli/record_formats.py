@@ -4,9 +4,8 @@ Without a format, bytes that are UTF-8 are a string, and others are base64 under
 With a format, `key` and `value` are what the bytes say. If they cannot be decoded, `value` is null, `value_error` says
 why, and `value_base64` has the bytes.
 
-json is the text of the payload itself, so numbers keep all their digits. Other formats are decoded as
-`kafkafmt.decode` does, some records at a time. Of these, bytes are base64, times are ISO 8601, decimals and UUIDs are
-strings.
+json is the text of the payload itself, so numbers keep all their digits. `kafkafmt.decode` decodes the other formats,
+some records at a time. Of these, bytes are base64, times are ISO 8601, decimals and UUIDs are strings.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timezone
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
@@ -27,10 +25,9 @@ import click
 from kafkafmt.cli.options import needs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from kafkafmt.cli.row_decoding import RowDecoder
     from kafkafmt.decode import Decoding
-    from kafkafmt.decode.batch_decoder import BatchDecoder
+    from kafkafmt.decode.framing import Frames
     from kafkafmt.decode.options import Side
 
 BASE64 = "base64"
@@ -62,7 +59,7 @@ class RecordFormats:
     key: str | None
     value: str | None
     decoding: Decoding | None
-    _decoders: dict[str, BatchDecoder] = field(default_factory=dict)
+    _decoders: Mapping[Side, RowDecoder] = field(default_factory=dict)
 
     @classmethod
     def of_options(
@@ -94,11 +91,8 @@ class RecordFormats:
     def rendered(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield rows with `Rendered` keys and values. Markers of transactions stay as they are."""
         for some in _chunks(rows):
-            for _, group in groupby(some, lambda row: (row["topic"], bool(row.get("is_control")))):
-                records = list(group)
-                if not records[0].get("is_control"):
-                    self._render(records)
-                yield from records
+            self._render([row for row in some if not row.get("is_control")])
+            yield from some
 
     def _render(self, rows: Sequence[Row]) -> None:
         decoded = self._decoded(rows)
@@ -114,57 +108,26 @@ class RecordFormats:
 
     def _decoded(self, rows: Sequence[Row]) -> dict[Side, list[Rendered]]:
         """Return the keys and values whose formats `kafkafmt.decode` decodes."""
-        if self.decoding is None:
-            return {}
         found: dict[Side, list[Rendered]] = {}
-        formats = {side: self.decoding.format_of(side) for side in self.decoding.sides()}
-        for side, name in formats.items():
-            if name == "json":
-                found[side] = _json_payloads(rows, side, self.decoding)
-        others = [side for side, name in formats.items() if name not in ("json", "text")]
-        return {**found, **self._columns(rows, others)}
-
-    def _columns(self, rows: Sequence[Row], sides: Sequence[Side]) -> dict[Side, list[Rendered]]:
-        from kafkafmt.decode import SchemaError
-
-        if not sides:
-            return {}
-        topic = rows[0]["topic"] or ""
-        try:
-            decoder = self._decoder(topic, rows, sides)
-            batch = decoder.decode(_record_batch(rows, decoder.input_columns))
-        except SchemaError as error:  # the next records may have a schema
-            return {side: [_failed(row[side], str(error)) for row in rows] for side in sides}
-        found = {}
-        for side in sides:
-            values = batch.column(side).to_pylist(maps_as_pydicts="lossy")
-            errors = batch.column(f"{side}_error").to_pylist()
-            found[side] = [
-                Rendered(json.dumps(_plain(value))) if error is None else _failed(row[side], error)
-                for row, value, error in zip(rows, values, errors, strict=True)
-            ]
+        for side, decoder in self._row_decoders().items():
+            if decoder.decoding.format_of(side) == "json":
+                found[side] = _json_payloads(rows, side, decoder.frames(rows))
+            else:
+                found[side] = [
+                    Rendered(json.dumps(_plain(one.value)))
+                    if one.error is None
+                    else _failed(row[side], one.error)
+                    for row, one in zip(rows, decoder.decode(rows), strict=True)
+                ]
         return found
 
-    def _decoder(self, topic: str, rows: Sequence[Row], sides: Sequence[Side]) -> BatchDecoder:
-        """Return the decoder of a topic. Its type is that of the newest schema, or else of these records."""
-        decoder = self._decoders.get(topic)
-        if decoder is None:
-            assert self.decoding is not None
-            names = {str(side): self.decoding.format_of(side) for side in sides}
-            from kafkafmt.decode import Decoding
+    def _row_decoders(self) -> Mapping[Side, RowDecoder]:
+        if self.decoding is not None and not self._decoders:
+            from kafkafmt.cli.row_decoding import RowDecoder
 
-            with_schemas = any(name in ("avro", "protobuf") for name in names.values())
-            decoding = Decoding(
-                **names,  # type: ignore[arg-type]
-                schemas=self.decoding.schemas if with_schemas else None,
-                framing=self.decoding.framing if with_schemas else None,
-            )
-            decoder = self._decoders[topic] = decoding.decoder(
-                sides,
-                topics=[topic] if topic else [],
-                sample=lambda columns: [_record_batch(rows, columns)],
-            )
-        return decoder
+            sides = [side for side in self.decoding.sides() if self.decoding.format_of(side) != "text"]
+            self._decoders = {side: RowDecoder(side, self.decoding) for side in sides}
+        return self._decoders
 
 
 def print_rendered(row: Mapping[str, Any]) -> None:
@@ -234,12 +197,8 @@ def _refuse_constant(name: str) -> NoReturn:
 _RENDERERS: dict[str, Callable[[bytes], Rendered]] = {"text": _text, BASE64: _base64, "json": _json}
 
 
-def _json_payloads(rows: Sequence[Row], side: Side, decoding: Decoding) -> list[Rendered]:
+def _json_payloads(rows: Sequence[Row], side: Side, frames: Frames) -> list[Rendered]:
     """Render JSON without its framing."""
-    from kafkafmt.decode.batch_decoder import frames_of
-
-    batch = _record_batch(rows, (side, "headers"))
-    frames = frames_of(batch.column(0), batch.column(1), side, decoding.framing_of(side), "json")
     payloads, found = frames.payloads, []
     for number, row in enumerate(rows):
         data = row[side]
@@ -251,30 +210,6 @@ def _json_payloads(rows: Sequence[Row], side: Side, decoding: Decoding) -> list[
             payload = payloads.data[payloads.starts[number] : payloads.ends[number]].tobytes()
             found.append(_json(payload, data))
     return found
-
-
-def _record_batch(rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:
-    """Return keys, values and headers of rows as columns."""
-    import pyarrow as pa
-
-    from kafkafmt.columns.read import arrow_schema
-
-    schema = arrow_schema(columns)
-    arrays = []
-    for name in columns:
-        kind = schema.field(name).type
-        if name == "headers":
-            values: list[Any] = [
-                [
-                    {"key": key.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), "value": value}
-                    for key, value in row["headers"]
-                ]
-                for row in rows
-            ]
-        else:
-            values = [row[name] for row in rows]
-        arrays.append(pa.array(values, kind))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _plain(value: Any) -> Any:
