@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -92,3 +93,17 @@ def test_range_of_time_when_a_file_is_of_no_log_then_is_refused(logs: Path, tmp_
     result = run("inspect", tmp_path / "copy.bin", "--from", "-1d")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--from and --to are for segments of logs" in result.stderr
+
+
+def test_page_when_it_lists_commands_then_says_which_options_each_has() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    row = r"^\| `(?P<command>[a-z-]+)` \| (?P<topics>\w+) \| (?P<times>\w+) \| (?P<formats>\w+) \|"
+    rows = {found[1]: [found[2], found[3], found[4]] for found in re.finditer(row, text, re.MULTILINE)}
+    for command in commands():
+        names = {name for option in command.params for name in option.opts}
+        sets = (
+            {"--topics"},
+            {"--from", "--to"},
+            {"--key-format", "--value-format", "--schemas", "--framing"},
+        )
+        assert rows[command.name or ""] == ["yes" if one <= names else "no" for one in sets], command.name

@@ -27,6 +27,7 @@ PAGES = [
 ]
 SECTIONS = ["## In ten lines", "### Inspect a backup", "### Convert for old consumers"]
 FORENSICS = "docs/forensics.md"
+RECIPES = "docs/recipes.md"
 MOST_LINES = 140
 
 
@@ -45,6 +46,17 @@ def test_page_when_run_then_prints_what_it_says(page: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("title", titles_with_blocks(FORENSICS))
 def test_section_of_forensics_when_run_then_prints_what_it_says(title: str, tmp_path: Path) -> None:
     text = section(FORENSICS, title)
+    assert_has_blocks_for_all_it_prints(text)
+    assert_prints_what_it_says(text, tmp_path)
+
+
+@pytest.mark.parametrize("title", titles_with_blocks(RECIPES))
+def test_recipe_when_run_then_prints_what_it_says(title: str, tmp_path: Path) -> None:
+    for package in ("polars", "duckdb", "fastavro"):
+        pytest.importorskip(package)
+    text = section(RECIPES, title)
+    if "avro" in text:
+        pytest.importorskip("kafkafmt.decode.avro")
     assert_has_blocks_for_all_it_prints(text)
     assert_prints_what_it_says(text, tmp_path)
 
