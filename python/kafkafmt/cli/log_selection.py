@@ -24,7 +24,7 @@ from kafkafmt.cli.record_options import time_range, time_range_options, topics_o
 from kafkafmt.cli.values import Count, Size
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
 from kafkafmt.log.partition_log import PartitionLog
-from kafkafmt.log.time_range import TimeRange
+from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.log.topics import left_out_in_words
 from kafkafmt.mirror.addresses import ClusterAddress
 
@@ -72,7 +72,7 @@ class Selection:
     isolation: str
     on_corrupt: str
     from_segment_start: bool
-    times: TimeRange
+    times: TimeRange = EVERYTHING
 
     @classmethod
     def of_options(

@@ -73,7 +73,7 @@ class _MirrorCommand(HelpCommand):
 
 @click.command(
     cls=_MirrorCommand,
-    common="--once --topics --from --to --group --source-config-file --target-config-file --memory --json",
+    common="--once --topics --from --to --source-config-file --target-config-file --memory --json",
     page="mirror.md",
 )
 @click.argument("source", metavar="SRC", type=MirrorAddressType(completes_offsets=True))
