@@ -22,6 +22,7 @@ from kafkafmt.cli.options import (
 from kafkafmt.cli.output import in_words, notify, size_in_words
 from kafkafmt.cli.record_options import time_range, time_range_options, topics_option
 from kafkafmt.cli.values import Count, Size
+from kafkafmt.jobs.followed_readers import FollowedReaders
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.time_range import EVERYTHING, TimeRange
@@ -141,8 +142,12 @@ class DamageReports:
 class SelectedLogs(SelectedSource):
     """The selected logs. Prints damage that is left out."""
 
-    def __init__(self, selection: Selection) -> None:
+    def __init__(
+        self, selection: Selection, *, follows: bool = False, idle_seconds: float | None = None
+    ) -> None:
+        """follows: read on at the end of each log. idle_seconds: as in FollowedReaders."""
         assert not isinstance(selection.source, ClusterAddress)
+        self._follows, self._idle_seconds = follows, idle_seconds
         self.damaged = DamageReports()
         self._selection, self._source = selection, selection.source
         self._opened: list[PartitionReaders] = []
@@ -169,14 +174,17 @@ class SelectedLogs(SelectedSource):
         self, plan: MemoryPlan, partitions: Sequence[TopicPartition] | None = None
     ) -> Iterator[PartitionReaders]:
         chosen = self.folders if partitions is None else {one: self.folders[one] for one in partitions}
-        readers = PartitionReaders(
-            chosen,
-            is_committed=self._selection.is_committed,
-            skips_damage=self._selection.skips_damage,
-            on_damage=self.damaged.add,
-            from_segment_start=self._selection.from_segment_start,
-            times=self._selection.times,
-        )
+        options: dict[str, Any] = {
+            "is_committed": self._selection.is_committed,
+            "skips_damage": self._selection.skips_damage,
+            "on_damage": self.damaged.add,
+            "from_segment_start": self._selection.from_segment_start,
+            "times": self._selection.times,
+        }
+        if self._follows:
+            readers: PartitionReaders = FollowedReaders(chosen, idle_seconds=self._idle_seconds, **options)
+        else:
+            readers = PartitionReaders(chosen, **options)
         self._opened.append(readers)
         yield readers
 

@@ -149,7 +149,7 @@ def replay(
     kafka://HOST:PORT[,HOST:PORT][/TOPIC]
                 a cluster; records keep their partition number
 
-    The partitions of a cluster are read up to their present ends. With --follow the command continues until SIGINT or
+    Partitions are read up to their present ends. With --follow the command continues until SIGINT or
     SIGTERM. A partition without new records for --max-idle seconds is not waited for; its later records may then be
     out of order. Commands with the same --group share the partitions, and continue at the committed offsets. --from is
     for partitions without one.
@@ -232,7 +232,7 @@ def replay(
         task = bar.add_task("replaying", total=chosen.size_in_bytes)
         opened = _open_target(wanted, chosen.partitions)
         if follows or group is not None:
-            _prepare_live(stack, merge, opened, follows=follows)
+            _prepare_live(stack, merge, opened, follows=follows, has_group=group is not None)
         done = run_replay(
             running, opened, by_time=by_time, progress=lambda read_bytes: bar.advance(task, read_bytes)
         )
@@ -253,7 +253,7 @@ def replay(
 def _ensure_live(
     target: str, *, by_time: bool, follows: bool, group: str | None, max_idle: float | None
 ) -> None:
-    """Raise click.UsageError for options of a cluster as source that do not fit."""
+    """Raise click.UsageError for options of a source that grows which do not fit."""
     if (follows or group is not None) and not by_time:
         raise click.UsageError(f"{'--follow' if follows else '--group'} needs --by-time")
     if max_idle is not None and not follows:
@@ -264,13 +264,16 @@ def _ensure_live(
         )
 
 
-def _prepare_live(stack: ExitStack, merge: Merge, target: ReplayTarget, *, follows: bool) -> None:
+def _prepare_live(
+    stack: ExitStack, merge: Merge, target: ReplayTarget, *, follows: bool, has_group: bool
+) -> None:
     """Let the group, if there is one, assign the partitions of the merge; let signals end a replay that follows."""
-    from kafkafmt.jobs.live_readers import LiveReaders
+    if has_group:
+        from kafkafmt.jobs.live_readers import LiveReaders
 
-    readers = merge.readers
-    assert isinstance(readers, LiveReaders)
-    if readers.group is not None:
+        readers = merge.readers
+        assert isinstance(readers, LiveReaders)
+        assert readers.group is not None
         assert not isinstance(target, LogTarget)
         readers.group.owner = SharedReplay(merge, cast("FlushingTarget", target), readers.group.committed)
     if follows:

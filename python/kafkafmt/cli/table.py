@@ -128,7 +128,7 @@ def table(
     start. A state that outgrows --memory moves into RocksDB, in OUT.state. The table of --from and --to has the latest
     values within these bounds, which a state keeps: a later run needs the same ones.
 
-    The partitions of a cluster are read up to their present ends. With --follow the command continues until SIGINT or
+    Partitions are read up to their present ends. With --follow the command continues until SIGINT or
     SIGTERM, and then writes OUT. Commands with the same --group share the partitions, each with its own --state. Each
     writes the rows of the partitions that it has at the end.
 
@@ -147,6 +147,8 @@ def table(
     if engine == "spark" and (threads > 1 or isinstance(source, ClusterAddress)):
         what = "--threads" if threads > 1 else "a cluster as source"
         raise click.UsageError(f"{what} is for --engine local")
+    if engine == "spark" and follows:
+        raise click.UsageError("--follow is for --engine local")
     if threads > 1 and kind is StoreKind.IN_MEMORY:
         raise click.UsageError("--store memory is for one thread")
     settings = LiveSettings.of_options(

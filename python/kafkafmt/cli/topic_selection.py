@@ -70,13 +70,13 @@ class SourceType(click.ParamType["StoragePath | ClusterAddress"]):
 
 
 def live_options() -> Decorator:
-    """Return a decorator that adds the options for a cluster as source: --follow, --group, --source-config."""
+    """Return a decorator that adds --follow, and the options for a cluster as source: --group, --source-config."""
     return options(
         click.option(
             "--follow",
             "follows",
             is_flag=True,
-            help="Of a cluster: continue at its end until SIGINT or SIGTERM.",
+            help="Continue at the end of each partition until SIGINT or SIGTERM.",
         ),
         click.option(
             "--group",
@@ -93,7 +93,7 @@ def live_options() -> Decorator:
 
 @dataclass(frozen=True)
 class LiveSettings:
-    """How a cluster is read: the values of `live_options`.
+    """How a source is read that grows: the values of `live_options`.
 
     idle_seconds: as in LiveOptions. commit_seconds: how often a group's offsets are committed.
     """
@@ -122,20 +122,19 @@ def select_source(selection: Selection, settings: LiveSettings) -> SelectedSourc
 
     Raises click.UsageError for options that the other kind of source has, NoLogsError, and MirrorError.
     """
+    if settings.follows and selection.times.end_ms is not None:
+        raise click.UsageError("--to ends each partition: it is not for --follow")
     if isinstance(selection.source, ClusterAddress):
         if selection.from_segment_start:
             raise click.UsageError("--from-segment-start is for a folder")
-        if settings.follows and selection.times.end_ms is not None:
-            raise click.UsageError("--to ends each partition: it is not for --follow")
         return SelectedTopics(selection, settings)
     for name, is_given in (
-        ("--follow", settings.follows),
         ("--group", settings.group is not None),
         ("--source-config", bool(settings.client_settings)),
     ):
         if is_given:
             raise click.UsageError(f"{name} is for a cluster as source: {SCHEME}HOST:PORT/TOPIC")
-    return SelectedLogs(selection)
+    return SelectedLogs(selection, follows=settings.follows, idle_seconds=settings.idle_seconds)
 
 
 @dataclass
