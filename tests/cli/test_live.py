@@ -82,10 +82,18 @@ def test_replay_of_a_cluster_equals_that_of_its_folder(
     assert result.stdout.count("\n") > 4000
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-@pytest.mark.parametrize("bounds", [(5_003, 22_007), (5_003, None), (None, 22_007), (10**9, None)], ids=str)
+@pytest.mark.parametrize(
+    ("isolation", "bounds"),
+    [
+        ("read_committed", (5_003, 22_007)),
+        ("read_committed", (None, 22_007)),
+        ("read_uncommitted", (5_003, None)),
+        ("read_uncommitted", (10**9, None)),
+    ],
+    ids=str,
+)
 def test_replay_of_a_cluster_when_it_has_a_range_of_time_equals_that_of_its_folder(
-    any_broker: Broker, topic: str, bounds: tuple[int | None, int | None], isolation: str
+    any_broker: Broker, topic: str, isolation: str, bounds: tuple[int | None, int | None]
 ) -> None:
     times = [
         one
@@ -99,10 +107,11 @@ def test_replay_of_a_cluster_when_it_has_a_range_of_time_equals_that_of_its_fold
 
 
 def test_topics_of_a_cluster_then_are_selected_by_names_and_globs(any_broker: Broker, topic: str) -> None:
-    cluster = f"kafka://{any_broker.bootstrap}"
-    expected = run("replay", source_of(any_broker, topic)).stdout
-    assert run("replay", cluster, "--topics", topic).stdout == expected
-    assert run("replay", cluster, "--topics", f"{topic[:-1]}?").stdout == expected
+    cluster, end = f"kafka://{any_broker.bootstrap}", ("--to", FIRST_TIMESTAMP + 1000)
+    expected = run("replay", source_of(any_broker, topic), *end).stdout
+    assert expected
+    assert run("replay", cluster, "--topics", f"{topic[:-1]}?", *end).stdout == expected
+    assert run("replay", cluster, "--topics", f"{topic},{topic}", *end).stdout == expected
 
 
 @pytest.mark.parametrize("threads", [1, 2])
