@@ -211,3 +211,19 @@ def test_formats_when_they_have_no_effect_then_are_refused(
     result = run(*(word.format(log) for word in words), "--value-format", "json")
     assert (result.exit_code, result.stdout) == (2, "")
     assert error in result.stderr
+
+
+def test_avro_when_records_have_different_schemas_then_each_has_the_fields_that_it_was_written_with(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("kafkafmt.decode.avro")
+    (tmp_path / "schemas").mkdir()
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "long"}]
+    for number in (1, 2):
+        schema = {"type": "record", "name": "Order", "fields": fields[:number]}
+        (tmp_path / "schemas" / f"{number}.avsc").write_text(json.dumps(schema))
+        fields.append({"name": "tags", "type": {"type": "map", "values": "double"}})
+    new = b"\0\0\0\0\2\x10\x02\x02a" + struct.pack("<d", 0.5) + b"\0"
+    log = write_records(tmp_path / "a-0", [(None, b"\0\0\0\0\1\x0e"), (None, new), (None, b"\0\0\0\0\1\x12")])
+    rows = shown(log, "--value-format", "avro", "--schemas", tmp_path / "schemas")
+    assert [row["value"] for row in rows] == [{"id": 7}, {"id": 8, "tags": {"a": 0.5}}, {"id": 9}]
