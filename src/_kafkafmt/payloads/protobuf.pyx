@@ -101,6 +101,7 @@ cdef struct Scan:
     const uint8_t* pos
     const uint8_t* end
     int64_t message              # the number of the message
+    uint32_t number              # of the field that is read, 0: none yet
     Field* fields
     int32_t field_count
     const int16_t* table
@@ -407,9 +408,11 @@ cdef int scan_range(Scan* scan) noexcept nogil:
     cdef const uint8_t* start
     while scan.pos < scan.end:
         start = scan.pos
+        scan.number = 0
         status = read_tag(scan, &number, &wire_type)
         if unlikely(status != ScanStatus.SCANNED):
             return status
+        scan.number = number
         field = field_numbered(scan, number)
         if likely(field != NULL and wire_type == wire_type_of(field.kind)):
             if wire_type == WireType.DELIMITED:
@@ -565,8 +568,9 @@ cdef class MessageScanner:
         starts, ends: the ranges of messages in `data`. owners: the message of each range, ascending.
 
         Returns a FieldColumn for each field, and the failures: int64 with a row for each message that failed: its
-        number, a ScanStatus, and the position in `data`, or the number of the field that is missing. Raises ValueError
-        for ranges outside of `data`, and MemoryError.
+        number, a ScanStatus, the position in `data`, and the number of the field there, 0 if none was read. The
+        position is the end of the message if a field is missing. Raises ValueError for ranges outside of `data`, and
+        MemoryError.
         """
         cdef Scan scan
         cdef ItemArray failures = ItemArray()
@@ -596,7 +600,7 @@ cdef class MessageScanner:
         finally:
             free(scan.fields)
             free(scan.chosen)
-        return columns, item_array(failures, np.int64).reshape(-1, 3)
+        return columns, item_array(failures, np.int64).reshape(-1, 4)
 
     cdef list columns(self, Scan* scan, Py_ssize_t count):
         cdef Field* field
@@ -632,9 +636,9 @@ cdef int ensure_ranges(
     return 0
 
 
-cdef inline int add_failure(Items* failures, int64_t message, int64_t status, int64_t place) noexcept nogil:
-    cdef int64_t[3] failure
-    failure[0], failure[1], failure[2] = message, status, place
+cdef inline int add_failure(Items* failures, const Scan* scan, int64_t status, int64_t place) noexcept nogil:
+    cdef int64_t[4] failure
+    failure[0], failure[1], failure[2], failure[3] = scan.message, status, place, scan.number
     return add_item(failures, failure, sizeof(failure))
 
 
@@ -672,11 +676,11 @@ cdef int scan_messages(
                 and not field.present[message]
             ):
                 status = ScanStatus.REQUIRED_MISSING
-                place = field.number
+                scan.number = field.number
         if unlikely(status != ScanStatus.SCANNED):
             if (
                 status == ScanStatus.NO_MEMORY
-                or add_failure(failures, message, status, place) != ScanStatus.SCANNED
+                or add_failure(failures, scan, status, place) != ScanStatus.SCANNED
             ):
                 return ScanStatus.NO_MEMORY
     return ScanStatus.SCANNED
