@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Sequence
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +18,7 @@ class ValueKind(IntEnum):
     MESSAGE = 9
     GROUP = 10
 
-class FieldRule(IntFlag):
+class FieldRule(IntEnum):
     REPEATED = 1
     REQUIRED = 2
     CLOSED = 4
@@ -37,8 +37,7 @@ class ScanStatus(IntEnum):
     NO_MEMORY = 10
 
 @final
-class ItemArray:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+class ItemArray: ...
 
 @final
 class FieldColumn:

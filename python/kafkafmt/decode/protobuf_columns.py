@@ -1,0 +1,436 @@
+"""How values of Protobuf fields become Arrow arrays: a `Column` for each kind of value.
+
+The kernel scans all messages of one type in one call, and returns the ranges of the messages in them, which the next
+call scans. So there is a call for each message type of the schema, whatever the number of payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from _kafkafmt.payloads.protobuf import FieldColumn, MessageScanner, ScanStatus, join_ranges
+from kafkafmt.columns.arrow import bitmap, boolean_array, number_array, string_array
+from kafkafmt.decode.payloads import Payloads
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MICROSECONDS = 1_000_000
+_NANOSECONDS_A_MICROSECOND = 1000
+_MAX_NANOSECONDS = 999_999_999
+_TIMESTAMP_SECONDS = (-62_135_596_800, 253_402_300_799)  # from the year 1 to the year 9999
+_DURATION_SECONDS = (-315_576_000_000, 315_576_000_000)  # about 10,000 years
+
+_EXPECTED = {
+    ScanStatus.ENDS_EARLY: "a value; the bytes end in it",
+    ScanStatus.VARINT_TOO_LONG: "a varint of at most 10 bytes; found a longer one",
+    ScanStatus.FIELD_NUMBER: "a field number from 1 to 536870911; found another",
+    ScanStatus.WIRE_TYPE: "a wire type from 0 to 5; found another",
+    ScanStatus.LENGTH: "a length of at most the bytes that are left; found a larger one",
+    ScanStatus.GROUP_END: "the end of the group that is open; found another",
+    ScanStatus.GROUP_DEPTH: "groups nested at most 100 deep; found more",
+    ScanStatus.NOT_UTF8: "UTF-8; found other bytes",
+    ScanStatus.REQUIRED_MISSING: "the field, which is required; found none",
+}
+
+
+@dataclass
+class Run:
+    """One call of a decoder. errors: what is wrong with payloads, by index; the first that was found."""
+
+    payloads: Payloads
+    errors: dict[int, str] = field(default_factory=dict)
+
+    def fail(self, cells: Cells, cell: int, path: str, problem: str) -> None:
+        """Add an error to the payload of a message, at its first byte."""
+        place = cell if cells.owners is None else int(np.searchsorted(cells.owners, cell))
+        self.fail_at(int(cells.rows[cell]), int(cells.values[place, 0]), path, problem)
+
+    def fail_at(self, row: int, position: int, path: str, problem: str) -> None:
+        """Add an error to a payload. position: in the bytes of all payloads."""
+        start = int(self.payloads.starts[row])
+        place = path or "the message"
+        self.errors.setdefault(row, f"position {position - start}, {place}: expected {problem}")
+
+
+class Cells(NamedTuple):
+    """The values of a field of many messages, or the items of a repeated one.
+
+    values: numbers, or ranges of bytes as two columns. owners: of ranges of messages, the cell that each belongs to,
+    ascending; a cell with several ranges is merged. present: uint8 a cell; None if all are. rows: the payload of each
+    cell.
+    """
+
+    values: NDArray[Any]
+    owners: NDArray[np.int64] | None
+    present: NDArray[np.uint8] | None
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def valid(self) -> NDArray[np.bool_] | None:
+        return None if self.present is None else self.present.view(np.bool_)
+
+    def chosen(self, among: NDArray[np.bool_]) -> list[int]:
+        """Return those of some cells that are present."""
+        valid = self.valid
+        found: list[int] = np.flatnonzero(among if valid is None else among & valid).tolist()
+        return found
+
+
+class Column(Protocol):
+    """Makes Arrow arrays of one kind of value."""
+
+    @property
+    def type(self) -> pa.DataType: ...
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        """Return the values of cells; null for those that are absent. Adds errors of payloads to the run."""
+        ...
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers, whose bytes are as the type has them."""
+
+    type: pa.DataType
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        return number_array(self.type, cells.values, cells.valid)
+
+
+class Booleans:
+    """Booleans."""
+
+    type = pa.bool_()
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        return boolean_array(cells.values != 0, cells.valid)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes, or text, which the kernel has checked."""
+
+    type: pa.DataType
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        data, offsets = join_ranges(run.payloads.data, cells.values)
+        return string_array(self.type, offsets, data, cells.valid)
+
+
+class Enums:
+    """Numbers of enums as their names. A number without a name is text with the number."""
+
+    type = pa.string()
+
+    def __init__(self, names: dict[int, str], *, is_closed: bool) -> None:
+        self.default = next(iter(names))
+        numbers = sorted(names)
+        self._numbers = np.array(numbers, np.int32)
+        self._names = text_array([names[number] for number in numbers])
+        self.is_closed = is_closed
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        values = cells.values
+        places = np.minimum(np.searchsorted(self._numbers, values), len(self._numbers) - 1)
+        known = self._numbers[places] == values
+        names = self._names
+        if not known.all():
+            unknown = values[~known]
+            others, indexes = np.unique(unknown, return_inverse=True)
+            places[~known] = len(names) + indexes.reshape(-1)
+            names = pa.concat_arrays([names, text_array([str(number) for number in others.tolist()])])
+        return names.take(number_array(pa.int64(), places.astype(np.int64), cells.valid))
+
+    def is_known(self, values: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return which numbers have a name."""
+        return np.isin(values, self._numbers)
+
+
+class Presence:
+    """Messages without fields: true if present."""
+
+    type = pa.bool_()
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        self._message.scan(run, cells)  # the fields that it does not know may be damaged
+        return boolean_array(np.ones(len(cells), np.bool_), cells.valid)
+
+
+class Structs:
+    """Messages with fields."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        self.type = pa.struct([pa.field(found.name, found.type) for found in message.fields])
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        columns = self._message.scan(run, cells)
+        children = [found.array(run, columns[found.place], cells.rows) for found in self._message.fields]
+        return pa.Array.from_buffers(self.type, len(cells), [bitmap(cells.valid)], children=children)
+
+
+class Wrapped:
+    """Messages with one field, which stands for the message: google.protobuf.Int64Value and its like."""
+
+    def __init__(self, message: Message, value: Column) -> None:
+        self._message, self._value = message, value
+        self.type = value.type
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        (column,) = self._message.scan(run, cells)
+        return self._value.array(run, Cells(column.values, None, cells.present, cells.rows))
+
+
+class Times:
+    """google.protobuf.Timestamp and google.protobuf.Duration as microseconds. Nanoseconds are rounded towards zero."""
+
+    def __init__(self, message: Message, kind: pa.DataType) -> None:
+        self._message = message
+        self.type = kind
+        self._is_duration = pa.types.is_duration(kind)
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        seconds, nanos = (column.values for column in self._message.scan(run, cells))
+        first, last = _DURATION_SECONDS if self._is_duration else _TIMESTAMP_SECONDS
+        least_nanos = -_MAX_NANOSECONDS if self._is_duration else 0
+        wrong = (seconds < first) | (seconds > last) | (nanos < least_nanos) | (nanos > _MAX_NANOSECONDS)
+        if wrong.any():
+            for cell in cells.chosen(wrong):
+                problem = f"{first} to {last} seconds and {least_nanos} to {_MAX_NANOSECONDS} nanos; "
+                found = f"found {seconds[cell]} and {nanos[cell]}"
+                run.fail(cells, cell, self._message.path, problem + found)
+            seconds = np.where(wrong, 0, seconds)
+        part = np.abs(nanos) // _NANOSECONDS_A_MICROSECOND * np.sign(nanos)
+        micros = seconds * _MICROSECONDS + part
+        return number_array(self.type, micros, cells.valid)
+
+
+class MergedBytes:
+    """Messages as their bytes, because their type has a field of the same type."""
+
+    type = pa.binary()
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        data, offsets = self.merged(run, cells)
+        return string_array(self.type, offsets, data, cells.valid)
+
+    @staticmethod
+    def merged(run: Run, cells: Cells) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+        """Return the bytes of messages, and offsets. The ranges of a message are joined, which merges them."""
+        data, offsets = join_ranges(run.payloads.data, cells.values)
+        if cells.owners is not None:
+            offsets = offsets[np.searchsorted(cells.owners, np.arange(len(cells) + 1))]
+        return data, offsets
+
+
+class JsonTexts:
+    """google.protobuf.Struct, Value and ListValue as JSON text with sorted keys."""
+
+    type = pa.string()
+
+    def __init__(self, name: str, path: str) -> None:
+        self._name, self._path = name, path
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        import json
+
+        from google.protobuf import struct_pb2
+        from google.protobuf.json_format import MessageToDict, SerializeToJsonError
+        from google.protobuf.message import DecodeError
+
+        message = getattr(struct_pb2, self._name)
+        data, offsets = MergedBytes.merged(run, cells)
+        whole, bounds = data.tobytes(), offsets.tolist()
+        texts: list[str] = [""] * len(cells)
+        for cell in cells.chosen(np.ones(len(cells), np.bool_)):
+            try:
+                value = MessageToDict(message.FromString(whole[bounds[cell] : bounds[cell + 1]]))
+                texts[cell] = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+            except (DecodeError, SerializeToJsonError, RecursionError) as error:
+                problem = " ".join(str(error).split()) or type(error).__name__
+                run.fail(cells, cell, self._path, f"google.protobuf.{self._name}; {problem}")
+        return text_array(texts, cells.valid)
+
+
+def text_array(texts: Sequence[str], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return texts as an Arrow array."""
+    parts = [text.encode() for text in texts]
+    offsets = np.zeros(len(parts) + 1, np.int32)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return string_array(pa.string(), offsets, b"".join(parts), valid)
+
+
+class Message:
+    """A message type: its scanner, and its fields in the order of the schema.
+
+    path: of the field whose messages these are; empty for payloads. names: of the fields, by number.
+    """
+
+    def __init__(
+        self, path: str, scanner: MessageScanner, fields: Sequence[Field], names: dict[int, str]
+    ) -> None:
+        self.path = path
+        self.fields = fields
+        self._scanner = scanner
+        self._names = names
+
+    def scan(self, run: Run, cells: Cells) -> list[FieldColumn]:
+        """Return the columns of messages, in the order of the field numbers."""
+        starts, ends = (np.ascontiguousarray(cells.values[:, side]) for side in (0, 1))
+        owners = np.arange(len(cells)) if cells.owners is None else cells.owners
+        columns, failures = self._scanner.scan(run.payloads.data, starts, ends, owners, len(cells))
+        for cell, status, position, number in failures.tolist():
+            run.fail_at(int(cells.rows[cell]), position, self._path_of(number), _EXPECTED[ScanStatus(status)])
+        return columns
+
+    def _path_of(self, number: int) -> str:
+        if not number:
+            return self.path
+        name = self._names.get(number, f"field {number}")
+        return f"{self.path}.{name}" if self.path else name
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a message. place: among the columns of the scanner."""
+
+    name: str
+    place: int
+    value: Column
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.value.type
+
+    def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
+        """Return the values of the field, one a message. rows: the payload of each message."""
+        return self.value.array(run, Cells(column.values, column.owners, column.present, rows))
+
+
+@dataclass(frozen=True)
+class ImplicitField(Field):
+    """A field that has its default value, which is zero or empty, if it is absent."""
+
+    def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
+        return self.value.array(run, Cells(column.values, None, None, rows))
+
+
+@dataclass(frozen=True)
+class DefaultField(Field):
+    """A field whose schema gives a default value. default: an array of it alone."""
+
+    default: pa.Array
+
+    def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
+        found = super().array(run, column, rows)
+        assert column.present is not None
+        places = np.where(column.present.view(np.bool_), np.arange(len(rows)), len(rows))
+        return pa.concat_arrays([found, self.default]).take(number_array(pa.int64(), places))
+
+
+@dataclass(frozen=True)
+class RepeatedField(Field):
+    """A repeated field. It is never null: without items it is empty."""
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.list_(self.value.type)
+
+    def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
+        offsets = item_offsets(column)
+        items = self.value.array(run, Cells(column.values, None, None, np.repeat(rows, np.diff(offsets))))
+        return pa.Array.from_buffers(self.type, len(rows), [None, pa.py_buffer(offsets)], children=[items])
+
+
+@dataclass(frozen=True)
+class MapField(Field):
+    """A map. Of entries with the same key the last one counts. value: of its values. entries: their message type."""
+
+    key: Column
+    entries: Message
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.map_(self.key.type, self.value.type)
+
+    def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
+        offsets = item_offsets(column)
+        messages = np.repeat(np.arange(len(rows)), np.diff(offsets))
+        cells = Cells(column.values, None, None, rows[messages])
+        keys, values = self._scanned(run, cells)
+        kept = self._kept(keys, values, messages)
+        if kept is not None:
+            messages = messages[kept]
+            cells = Cells(column.values[kept], None, None, rows[messages])
+            offsets = np.searchsorted(messages, np.arange(len(rows) + 1)).astype(np.int32)
+            keys, values = self._scanned(run, cells)
+        kind = pa.struct([pa.field("key", self.key.type, nullable=False), pa.field("value", self.value.type)])
+        children = [keys, self._values(run, values, cells)]
+        entries = pa.Array.from_buffers(kind, len(cells), [None], children=children)
+        return pa.Array.from_buffers(self.type, len(rows), [None, pa.py_buffer(offsets)], children=[entries])
+
+    def _scanned(self, run: Run, cells: Cells) -> tuple[pa.Array, FieldColumn]:
+        keys, values = self.entries.scan(run, cells)
+        return self.key.array(run, Cells(keys.values, None, None, cells.rows)), values
+
+    def _values(self, run: Run, column: FieldColumn, cells: Cells) -> pa.Array:
+        values = column.values
+        if isinstance(self.value, Enums) and self.value.default:
+            assert column.present is not None
+            values = np.where(column.present.view(np.bool_), values, np.int32(self.value.default))
+        return self.value.array(run, Cells(values, column.owners, None, cells.rows))
+
+    def _kept(
+        self, keys: pa.Array, values: FieldColumn, messages: NDArray[np.int64]
+    ) -> NDArray[np.int64] | None:
+        """Return the entries that count. None if all do."""
+        kept = np.arange(len(messages))
+        if isinstance(self.value, Enums) and self.value.is_closed:
+            assert values.present is not None
+            kept = kept[self.value.is_known(values.values) | ~values.present.view(np.bool_)]
+        encoded = keys.dictionary_encode()
+        codes = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(keys)) if len(keys) else kept
+        pairs = (messages * (len(encoded.dictionary) + 1) + codes)[kept]
+        _, last = np.unique(pairs[::-1], return_index=True)
+        if len(last) == len(messages):
+            return None
+        chosen: NDArray[np.int64] = kept[np.sort(len(pairs) - 1 - last)]
+        return chosen
+
+
+def item_offsets(column: FieldColumn) -> NDArray[np.int32]:
+    """Return the offsets of the items of a repeated field. Raises OverflowError if there are too many for Arrow."""
+    offsets = column.offsets
+    assert offsets is not None
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise OverflowError(f"{offsets[-1]} items do not fit into one column with int32 offsets")
+    return offsets.astype(np.int32)
+
+
+def payload_cells(payloads: Payloads) -> Cells:
+    """Return payloads as the cells of a message."""
+    ranges = np.stack([payloads.starts, payloads.ends], axis=1)
+    rows = np.arange(len(payloads))
+    return Cells(ranges, rows, None, rows)
+
+
+def without_rows(array: pa.Array, rows: Sequence[int]) -> pa.Array:
+    """Return an array without nulls with null at some rows."""
+    valid = np.ones(len(array), np.bool_)
+    valid[list(rows)] = False
+    if not pa.types.is_struct(array.type):
+        return array.take(number_array(pa.int64(), np.arange(len(array)), valid))
+    children = [array.field(place) for place in range(array.type.num_fields)]
+    return pa.Array.from_buffers(array.type, len(array), [bitmap(valid)], children=children)

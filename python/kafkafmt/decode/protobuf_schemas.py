@@ -1,0 +1,264 @@
+"""The descriptors of Protobuf schemas: of FileDescriptorSets, and of the text of `.proto` files.
+
+Text is compiled by `protoc` of grpcio-tools, in a process of its own: it is Protobuf's own compiler, so that every
+syntax and edition means what it means elsewhere, and a schema that crashes it does not crash this process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from kafkafmt._util.user_errors import UserError
+from kafkafmt.decode.payloads import Schema, SchemaError
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FileDescriptor
+
+_MAX_FILES = 1000
+_COMPILE_SECONDS = 60
+_ROOT_NAME = "schema.proto"
+_STANDARD_PATH = "google/protobuf/"
+_STANDARD_FILES = frozenset(
+    f"{_STANDARD_PATH}{name}.proto"
+    for name in (
+        "any",
+        "api",
+        "descriptor",
+        "duration",
+        "empty",
+        "field_mask",
+        "source_context",
+        "struct",
+        "timestamp",
+        "type",
+        "wrappers",
+    )
+)
+
+
+@lru_cache(maxsize=256)
+def message_descriptor(schema: Schema) -> Descriptor:
+    """Return the message of the payloads of a schema. Raises SchemaError if the schema is damaged or incomplete."""
+    file = _file_descriptor(Schema(schema.kind, schema.content, schema.references))
+    if isinstance(schema.message, str):
+        return _message_named(file, schema.message)
+    return _message_at(file, schema.message)
+
+
+def _message_named(file: FileDescriptor, name: str) -> Descriptor:
+    """Return the message with a name: in the file, as Apicurio's `Ref` has it, or else a full name."""
+    if name in file.message_types_by_name:
+        return file.message_types_by_name[name]
+    for full_name in (name, f"{file.package}.{name}"):
+        try:
+            return file.pool.FindMessageTypeByName(full_name)
+        except KeyError:
+            continue
+    raise SchemaError(f"the Protobuf schema has no message {name}")
+
+
+def _message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
+    """Return the message with these indexes, which do not count the entries of maps, as in Confluent's Java client."""
+    messages = list(file.message_types_by_name.values())
+    found = None
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            found = None
+            break
+        found = messages[index]
+        messages = [nested for nested in found.nested_types if not nested.GetOptions().map_entry]
+    if found is None:
+        shown = ", ".join(map(str, indexes))
+        raise SchemaError(f"the Protobuf schema has no message with the index {shown}")
+    return found
+
+
+@lru_cache(maxsize=256)
+def _file_descriptor(schema: Schema) -> FileDescriptor:
+    """Return the file of a schema, in a pool with all that it imports."""
+    pool_module = _protobuf("google.protobuf.descriptor_pool")
+    files = _compiled(schema) if isinstance(schema.content, str) else _descriptor_files(schema)
+    pool = pool_module.DescriptorPool()
+    found: FileDescriptor | None = None
+    for file in _in_order(files):
+        try:
+            found = pool.AddSerializedFile(file.SerializeToString())
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"the Protobuf schema is damaged: {' '.join(str(error).split())}") from None
+    assert found is not None
+    return found
+
+
+def _in_order(files: dict[str, Any]) -> Iterator[Any]:
+    """Yield the files that the last one needs, and then that one. Each file comes after those it imports."""
+    root: str = next(reversed(files))
+    graph: dict[str, list[str]] = {}
+    needed, known = [root], dict(files)
+    while needed:
+        name = needed.pop()
+        if name in graph:
+            continue
+        if len(graph) == _MAX_FILES:
+            raise SchemaError(f"the Protobuf schema imports more than {_MAX_FILES} files")
+        if name not in known:
+            known[name] = _standard_file(name)
+        _drop_imports(known[name], lambda imported: imported not in known and imported not in _STANDARD_FILES)
+        graph[name] = list(known[name].dependency)
+        needed.extend(graph[name])
+    try:
+        order = list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise SchemaError(
+            f"files of the Protobuf schema import each other: {' <- '.join(error.args[1])}"
+        ) from None
+    yield from (known[name] for name in order)
+
+
+def _drop_imports(file: Any, is_missing: Any) -> None:
+    """Drop the imports that are missing. They may only be for options, which no payload needs.
+
+    If the file needs a type of a missing file, the pool raises.
+    """
+    kept = [name for name in file.dependency if not is_missing(name)]
+    if len(kept) == len(file.dependency):
+        return
+    public = [file.dependency[index] for index in file.public_dependency if index < len(file.dependency)]
+    del file.dependency[:], file.public_dependency[:], file.weak_dependency[:]
+    file.dependency.extend(kept)
+    file.public_dependency.extend(kept.index(name) for name in public if name in kept)
+
+
+def _standard_file(name: str) -> Any:
+    """Return a file that comes with Protobuf, such as google/protobuf/timestamp.proto."""
+    module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    file = _protobuf("google.protobuf.descriptor_pb2").FileDescriptorProto()
+    module.DESCRIPTOR.CopyToProto(file)
+    return file
+
+
+def _descriptor_files(schema: Schema) -> dict[str, Any]:
+    """Return the files of a FileDescriptorSet and of its references by name. The last one is the schema."""
+    references = _references(schema)
+    files: dict[str, Any] = {}
+    for name, reference in references.items():
+        if isinstance(reference.content, str):
+            raise SchemaError(f"the Protobuf schema has descriptors, but its import {name} is text")
+        _add_files(files, reference.content, name)
+    assert isinstance(schema.content, bytes)
+    _add_files(files, schema.content, None)
+    return files
+
+
+def _add_files(files: dict[str, Any], content: bytes, name: str | None) -> None:
+    """Add the files of a FileDescriptorSet. The last one gets a name, if one is given or its own is taken."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        found = _protobuf("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(content)
+    except DecodeError:
+        raise SchemaError(f"expected a FileDescriptorSet; found {len(content)} other bytes") from None
+    if not found.file:
+        raise SchemaError("expected a FileDescriptorSet with a file; found none")
+    *others, last = found.file
+    for file in others:
+        files.setdefault(file.name, file)
+    if name is None:
+        name = last.name
+        while not name or name in files:
+            name = f"_{name or _ROOT_NAME}"
+    last.name = name
+    files.pop(name, None)
+    files[name] = last
+
+
+def _references(schema: Schema) -> dict[str, Schema]:
+    """Return the schemas that a schema imports, those that they import included, by the paths of the imports."""
+    found: dict[str, Schema] = {}
+    waiting = list(schema.references)
+    while waiting:
+        name, reference = waiting.pop()
+        if found.get(name, reference).content != reference.content:
+            raise SchemaError(f"the Protobuf schema imports two versions of {name}")
+        if name in found:
+            continue
+        path = PurePosixPath(name)
+        if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
+            raise SchemaError(f"a Protobuf import has a relative path; found {name!r}")
+        if len(found) == _MAX_FILES:
+            raise SchemaError(f"the Protobuf schema imports more than {_MAX_FILES} files")
+        found[name] = reference
+        waiting.extend(reference.references)
+    return found
+
+
+def _compiled(schema: Schema) -> dict[str, Any]:
+    """Return the files of the text of a schema and of its references by name. The last one is the schema."""
+    _ensure_compiler()
+    references = _references(schema)
+    root = _ROOT_NAME
+    while root in references:
+        root = f"_{root}"
+    assert isinstance(schema.content, str)
+    texts = {root: schema.content}
+    for name, reference in references.items():
+        if isinstance(reference.content, bytes):
+            raise SchemaError(f"the Protobuf schema is text, but its import {name} has descriptors")
+        texts[name] = reference.content
+    with TemporaryDirectory(prefix="kafkafmt-protoc-") as folder:
+        sources, out = Path(folder, "sources"), Path(folder, "descriptors")
+        for name, text in texts.items():
+            path = sources / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            except (OSError, UnicodeEncodeError) as error:
+                raise SchemaError(f"the Protobuf import {name} cannot be written: {error}") from None
+        _run_compiler(sources, root, out)
+        files: dict[str, Any] = {}
+        _add_files(files, out.read_bytes(), None)
+    return files
+
+
+def _run_compiler(sources: Path, root: str, out: Path) -> None:
+    options = [f"--proto_path={sources}", "--include_imports", f"--descriptor_set_out={out}", root]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "grpc_tools.protoc", *options],
+            cwd=sources,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_COMPILE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise SchemaError(f"protoc does not end within {_COMPILE_SECONDS} seconds") from None
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").splitlines()
+        problem = next((line for line in lines if " warning: " not in line and line.strip()), "")
+        raise SchemaError(f"the Protobuf schema is damaged: {problem or f'protoc returns {done.returncode}'}")
+
+
+def _ensure_compiler() -> None:
+    _protobuf("google.protobuf")
+    if find_spec("grpc_tools") is None:
+        raise UserError("the text of Protobuf schemas needs grpcio-tools: pip install 'kafkafmt[decode]'")
+
+
+def _protobuf(name: str) -> Any:
+    """Return a module of Protobuf's own package."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UserError("Protobuf payloads need protobuf: pip install 'kafkafmt[decode]'") from None
