@@ -12,7 +12,7 @@ from decode.rows import payloads
 from kafkafmt.decode import Schema
 from kafkafmt.decode.payloads import DecodedPayloads
 from kafkafmt.decode.protobuf import FORMAT
-from kafkafmt.decode.protobuf_schemas import message_descriptor
+from kafkafmt.decode.protobuf_schemas import message_descriptors
 
 ORDER = """
 syntax = "proto3";
@@ -53,7 +53,7 @@ def schema(text: str, message: Any = None) -> Schema:
 
 
 def new(found: Schema, **values: Any) -> Any:
-    return message_factory.GetMessageClass(message_descriptor(found))(**values)
+    return message_factory.GetMessageClass(message_descriptors(found)[0])(**values)
 
 
 def decoded(found: Schema, rows: list[Message | bytes]) -> DecodedPayloads:

@@ -16,26 +16,39 @@
 
 A field that is absent is null if its presence is explicit: messages, fields of a oneof, `optional` fields, and those of
 proto2. If its presence is implicit, or if proto2 gives a default value, it has its default value. Repeated fields and
-maps are never null. Payloads are read with the fields of the reader, by their numbers, as Protobuf does.
+maps are never null.
+
+Payloads are read with the fields of the reader, which are found by their numbers, as Protobuf does. What would change
+the values is refused: a number that the type of the reader cannot have is an error of its payload, and types with
+different encodings are errors of the schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from _kafkafmt.payloads.protobuf import FieldRule, MessageScanner, ValueKind
+from _kafkafmt.payloads.protobuf import MessageScanner
 from kafkafmt.columns.arrow import boolean_array, number_array, string_array
 from kafkafmt.decode import protobuf_columns as columns
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, Schema, SchemaError
 from kafkafmt.decode.protobuf_columns import Column, Run, payload_cells, without_rows
-from kafkafmt.decode.protobuf_schemas import message_descriptor
+from kafkafmt.decode.protobuf_fields import (
+    BOOL,
+    NUMBER_TYPES,
+    STRING,
+    is_map,
+    is_repeated,
+    number_dtype,
+    scanned_field,
+    stored_type,
+)
+from kafkafmt.decode.protobuf_schemas import message_descriptors
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
@@ -43,31 +56,6 @@ if TYPE_CHECKING:
 _MAX_DEPTH = 100
 _MAX_FIELDS = 10_000  # messages that contain each other multiply
 
-# By the numbers of FieldDescriptorProto.Type.
-_ENUM, _MESSAGE, _GROUP, _BOOL, _STRING, _BYTES = 14, 11, 10, 8, 9, 12
-_NUMBERS: dict[int, tuple[ValueKind, pa.DataType]] = {
-    1: (ValueKind.FIXED64, pa.float64()),
-    2: (ValueKind.FIXED32, pa.float32()),
-    3: (ValueKind.INT64, pa.int64()),
-    4: (ValueKind.INT64, pa.uint64()),
-    5: (ValueKind.INT32, pa.int32()),
-    6: (ValueKind.FIXED64, pa.uint64()),
-    7: (ValueKind.FIXED32, pa.uint32()),
-    13: (ValueKind.INT32, pa.uint32()),
-    15: (ValueKind.FIXED32, pa.int32()),
-    16: (ValueKind.FIXED64, pa.int64()),
-    17: (ValueKind.SINT32, pa.int32()),
-    18: (ValueKind.SINT64, pa.int64()),
-}
-_KINDS: dict[int, ValueKind] = {
-    **{number: kind for number, (kind, _) in _NUMBERS.items()},
-    _BOOL: ValueKind.BOOL,
-    _STRING: ValueKind.STRING,
-    _GROUP: ValueKind.GROUP,
-    _MESSAGE: ValueKind.MESSAGE,
-    _BYTES: ValueKind.BYTES,
-    _ENUM: ValueKind.INT32,
-}
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
@@ -85,11 +73,11 @@ class ProtobufFormat:
 
     def read_type(self, reader: Schema) -> pa.DataType:
         """Return the Arrow type of the message of a schema."""
-        return _column(reader).type
+        return _column(reader, reader).type
 
     def decoder(self, writer: Schema, reader: Schema) -> PayloadDecoder:
         """Return a decoder of payloads of the message of `writer` to the type of the message of `reader`."""
-        return ProtobufDecoder(_column(reader))
+        return ProtobufDecoder(_column(writer, reader))
 
 
 FORMAT = ProtobufFormat()
@@ -115,54 +103,81 @@ class ProtobufDecoder:
 
 
 @lru_cache(maxsize=256)
-def _column(schema: Schema) -> Column:
-    return _Planner().message_column(message_descriptor(schema), "", ())
+def _column(writer: Schema, reader: Schema) -> Column:
+    """Return the column of payloads of the message of `writer`, as the message of `reader` has them."""
+    read = message_descriptors(reader)[0]
+    candidates = message_descriptors(writer)
+    written = next((found for found in candidates if found.full_name == read.full_name), candidates[0])
+    if written.full_name != read.full_name and _has_message(written, read.full_name):
+        raise SchemaError(f"the payload is of message {written.full_name}; expected {read.full_name}")
+    return _Planner().message_column(written, read, "", ())
+
+
+def _has_message(near: Descriptor, name: str) -> bool:
+    """Return whether the schema of a message has a message with a name. If not, the message may be renamed."""
+    try:
+        near.file.pool.FindMessageTypeByName(name)
+    except KeyError:
+        return False
+    return True
 
 
 class _Planner:
-    """Makes the columns of a schema. Path: of a field. Open: the messages on the way to it."""
+    """Makes the columns of a schema.
+
+    Of two messages or fields the first is of the writer, None if it has none. The columns are those of the reader.
+    path: of a field. open_names: of the messages on the way to it.
+    """
 
     def __init__(self) -> None:
         self._fields = count(1)
 
-    def message_column(self, message: Descriptor, path: str, open_names: tuple[str, ...]) -> Column:
+    def message_column(
+        self, written: Descriptor | None, read: Descriptor, path: str, open_names: tuple[str, ...]
+    ) -> Column:
         """Return the column of messages."""
-        name = message.full_name
+        name = read.full_name
         if name in _JSON:
             return columns.JsonTexts(_JSON[name], path)
         if name in open_names:
             return columns.MergedBytes()
         if len(open_names) == _MAX_DEPTH:
             raise SchemaError(f"the Protobuf schema has messages nested deeper than {_MAX_DEPTH}: {path}")
-        if not message.fields:
-            return columns.Presence(self._message(message, path, open_names))
-        if name in _WRAPPERS and len(message.fields) == 1:
-            inner = self._message(message, path, open_names)
-            return columns.Wrapped(inner, inner.fields[0].value)
-        if name in _TIMES and [(found.number, found.type) for found in message.fields] == _TIME_FIELDS:
-            return columns.Times(self._message(message, path, open_names), _TIMES[name])
-        return columns.Structs(self._message(message, path, open_names))
+        message = self._message(written, read, path, open_names)
+        if not read.fields:
+            return columns.Presence(message)
+        if name in _WRAPPERS and len(read.fields) == 1:
+            return columns.Wrapped(message, message.fields[0].value)
+        if name in _TIMES and [(found.number, found.type) for found in read.fields] == _TIME_FIELDS:
+            return columns.Times(message, _TIMES[name])
+        return columns.Structs(message)
 
-    def _message(self, message: Descriptor, path: str, open_names: tuple[str, ...]) -> columns.Message:
-        numbered = sorted(message.fields, key=lambda found: found.number)
-        places = {found.number: place for place, found in enumerate(numbered)}
-        oneofs = {found.full_name: place for place, found in enumerate(message.oneofs)}
-        open_names = (*open_names, message.full_name)
-        fields = [self._field(found, places[found.number], path, open_names) for found in message.fields]
-        names = {found.number: found.name for found in numbered}
-        scanner = MessageScanner([_scanned(found, oneofs) for found in numbered], len(oneofs))
-        return columns.Message(path, scanner, fields, names)
+    def _message(
+        self, written: Descriptor | None, read: Descriptor, path: str, open_names: tuple[str, ...]
+    ) -> columns.Message:
+        writers = {} if written is None else {found.number: found for found in written.fields}
+        oneofs = {found.full_name: place for place, found in enumerate(read.oneofs)}
+        open_names = (*open_names, read.full_name)
+        fields, scanned = [], []
+        places = {number: place for place, number in enumerate(sorted(found.number for found in read.fields))}
+        for found in read.fields:
+            inner = f"{path}.{found.name}" if path else found.name
+            writer = writers.get(found.number)
+            stored = stored_type(writer, found, inner)
+            oneof = -1 if found.containing_oneof is None else oneofs[found.containing_oneof.full_name]
+            scanned.append(scanned_field(found, stored, oneof))
+            fields.append(self._field(_Pair(writer, found, stored), places[found.number], inner, open_names))
+        names = {found.number: found.name for found in read.fields}
+        return columns.Message(path, MessageScanner(sorted(scanned), len(oneofs)), fields, names)
 
-    def _field(
-        self, found: FieldDescriptor, place: int, path: str, open_names: tuple[str, ...]
-    ) -> columns.Field:
+    def _field(self, pair: _Pair, place: int, path: str, open_names: tuple[str, ...]) -> columns.Field:
         if next(self._fields) > _MAX_FIELDS:
             raise SchemaError(f"the Protobuf schema has more than {_MAX_FIELDS} fields")
-        path = f"{path}.{found.name}" if path else found.name
-        if _is_map(found):
-            return self._map(found, place, path, open_names)
-        value = self._value(found, path, open_names)
-        if _is_repeated(found):
+        found = pair.read
+        if is_map(found):
+            return self._map(pair, place, path, open_names)
+        value = self._value(pair, path, open_names)
+        if is_repeated(found):
             return columns.RepeatedField(found.name, place, value)
         if found.message_type is None and not found.has_presence:
             return columns.ImplicitField(found.name, place, value)
@@ -170,54 +185,42 @@ class _Planner:
             return columns.DefaultField(found.name, place, value, _default(found, value))
         return columns.Field(found.name, place, value)
 
-    def _map(
-        self, found: FieldDescriptor, place: int, path: str, open_names: tuple[str, ...]
-    ) -> columns.MapField:
-        assert found.message_type is not None
-        entries = self._message(found.message_type, path, open_names)
+    def _map(self, pair: _Pair, place: int, path: str, open_names: tuple[str, ...]) -> columns.MapField:
+        entry = pair.read.message_type
+        assert entry is not None
+        entries = self._message(pair.written_message, entry, path, open_names)
         key, value = sorted(entries.fields, key=lambda inner: inner.place)
-        return columns.MapField(found.name, place, value.value, key.value, entries)
+        return columns.MapField(pair.read.name, place, value.value, key.value, entries)
 
-    def _value(self, found: FieldDescriptor, path: str, open_names: tuple[str, ...]) -> Column:
-        if found.type in _NUMBERS:
-            return columns.Numbers(_NUMBERS[found.type][1])
-        if found.type == _BOOL:
-            return columns.Booleans()
-        if found.type == _ENUM:
-            assert found.enum_type is not None
-            return _enum(found.enum_type)
+    def _value(self, pair: _Pair, path: str, open_names: tuple[str, ...]) -> Column:
+        found = pair.read
         if found.message_type is not None:
-            return self.message_column(found.message_type, path, open_names)
-        return columns.Bytes(pa.string() if found.type == _STRING else pa.binary())
+            return self.message_column(pair.written_message, found.message_type, path, open_names)
+        if found.enum_type is not None:
+            return _enum(found.enum_type)
+        kind: int = found.type
+        if kind == BOOL:
+            return columns.Booleans()
+        if kind not in NUMBER_TYPES:
+            return columns.Bytes(pa.string() if kind == STRING else pa.binary())
+        numbers = columns.Numbers(NUMBER_TYPES[kind])
+        return (
+            numbers
+            if kind == pair.stored
+            else columns.NarrowNumbers(numbers, number_dtype(pair.stored), path)
+        )
 
 
-def _scanned(found: FieldDescriptor, oneofs: dict[str, int]) -> tuple[int, int, int, int, Sequence[int]]:
-    """Return a field as the scanner takes it."""
-    rules = 0
-    numbers: list[int] = []
-    if _is_repeated(found):
-        rules |= FieldRule.REPEATED
-    if _is_required(found):
-        rules |= FieldRule.REQUIRED
-    in_entry = found.containing_type.GetOptions().map_entry
-    if found.enum_type is not None and found.enum_type.is_closed and not in_entry:
-        rules |= FieldRule.CLOSED
-        numbers = sorted({value.number for value in found.enum_type.values})
-    oneof = -1 if found.containing_oneof is None else oneofs[found.containing_oneof.full_name]
-    return found.number, _KINDS[found.type], rules, oneof, numbers
+class _Pair(NamedTuple):
+    """A field of the writer and that of the reader. stored: how the kernel reads it."""
 
+    written: FieldDescriptor | None
+    read: FieldDescriptor
+    stored: int
 
-def _is_map(found: FieldDescriptor) -> bool:
-    return bool(found.message_type is not None and found.message_type.GetOptions().map_entry)
-
-
-def _is_repeated(found: Any) -> bool:
-    # Before Protobuf 6.31, fields only have a label.
-    return bool(found.is_repeated if hasattr(found, "is_repeated") else found.label == found.LABEL_REPEATED)
-
-
-def _is_required(found: Any) -> bool:
-    return bool(found.is_required if hasattr(found, "is_required") else found.label == found.LABEL_REQUIRED)
+    @property
+    def written_message(self) -> Descriptor | None:
+        return None if self.written is None else self.written.message_type
 
 
 def _enum(found: EnumDescriptor) -> columns.Enums:

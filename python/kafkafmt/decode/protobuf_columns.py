@@ -106,6 +106,22 @@ class Numbers:
         return number_array(self.type, cells.values, cells.valid)
 
 
+class NarrowNumbers:
+    """Numbers of a type with another range. stored: how the kernel's integers are read."""
+
+    def __init__(self, numbers: Numbers, stored: np.dtype[Any], path: str) -> None:
+        self.type = numbers.type
+        self._numbers, self._stored, self._path = numbers, stored, path
+
+    def array(self, run: Run, cells: Cells) -> pa.Array:
+        given = cells.values.view(self._stored)
+        fitting = given.astype(self.type.to_pandas_dtype())
+        for cell in cells.chosen((fitting.astype(self._stored) != given) | ((fitting < 0) != (given < 0))):
+            problem = f"{self._path}: expected a number of type {self.type}; found {given[cell]}"
+            run.errors.setdefault(int(cells.rows[cell]), problem)
+        return self._numbers.array(run, cells._replace(values=fitting))
+
+
 class Booleans:
     """Booleans."""
 

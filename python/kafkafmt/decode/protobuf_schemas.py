@@ -46,13 +46,22 @@ _STANDARD_FILES = frozenset(
 )
 
 
-@lru_cache(maxsize=256)
-def message_descriptor(schema: Schema) -> Descriptor:
-    """Return the message of the payloads of a schema. Raises SchemaError if the schema is damaged or incomplete."""
+def message_descriptors(schema: Schema) -> list[Descriptor]:
+    """Return the message of the payloads of a schema, or the two that its indexes may mean, the likelier first.
+
+    Confluent's Java client does not count the entries of maps among the nested messages, and its other clients do.
+
+    Raises SchemaError if the schema is damaged or incomplete, or has no such message.
+    """
     file = _file_descriptor(Schema(schema.kind, schema.content, schema.references))
     if isinstance(schema.message, str):
-        return _message_named(file, schema.message)
-    return _message_at(file, schema.message)
+        return [_message_named(file, schema.message)]
+    found = [_message_at(file, schema.message, with_entries=counted) for counted in (False, True)]
+    known = [message for message in found if message is not None]
+    if not known:
+        shown = ", ".join(map(str, schema.message))
+        raise SchemaError(f"the Protobuf schema has no message with the index {shown}")
+    return known[:1] if known[0] is known[-1] else known
 
 
 def _message_named(file: FileDescriptor, name: str) -> Descriptor:
@@ -67,20 +76,18 @@ def _message_named(file: FileDescriptor, name: str) -> Descriptor:
     raise SchemaError(f"the Protobuf schema has no message {name}")
 
 
-def _message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
-    """Return the message with these indexes, which do not count the entries of maps, as in Confluent's Java client."""
+def _message_at(file: FileDescriptor, indexes: tuple[int, ...], *, with_entries: bool) -> Descriptor | None:
+    """Return the message with these indexes. with_entries: the entries of maps count."""
     messages = list(file.message_types_by_name.values())
     found = None
     for index in indexes:
         if not 0 <= index < len(messages):
-            found = None
-            break
+            return None
         found = messages[index]
-        messages = [nested for nested in found.nested_types if not nested.GetOptions().map_entry]
-    if found is None:
-        shown = ", ".join(map(str, indexes))
-        raise SchemaError(f"the Protobuf schema has no message with the index {shown}")
-    return found
+        messages = [
+            nested for nested in found.nested_types if with_entries or not nested.GetOptions().map_entry
+        ]
+    return None if found is None or found.GetOptions().map_entry else found
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +12,18 @@ from urllib.parse import quote, unquote, urlsplit
 
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
-from kafkafmt.decode.schemas.source import SchemaId, SchemaSourceError, UnknownSchemaError, ensure_kind
+from kafkafmt.decode.schemas.source import (
+    SchemaId,
+    SchemaSourceError,
+    UnknownSchemaError,
+    ensure_kind,
+    protobuf_content,
+)
 
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_FOUND = 404
 _MAX_ANSWER_BYTES = 16 << 20
 _MAX_REFERENCES = 1000
-_LENGTH_DELIMITED_FIRST_FIELD = b"\x0a"
 _APICURIO_IDS = {"globalId": "globalIds", "contentId": "contentIds"}
 
 
@@ -193,7 +197,7 @@ class SchemaRegistry:
         ensure_kind(str(answer.get("schemaType") or "AVRO"), kind, name)
         content: str | bytes = answer["schema"]
         if kind == "PROTOBUF":
-            content = _file_descriptor_set(answer["schema"], name)
+            content = protobuf_content(answer["schema"])
         references = answer.get("references") or []
         if not isinstance(references, list):
             raise SchemaSourceError(f"{self.url}: {name} has a damaged reference")
@@ -335,17 +339,3 @@ def _without_secrets(url: str) -> str:
     """Return a URL without user, password, query and fragment."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _file_descriptor_set(text: str, name: str) -> bytes:
-    """Return the FileDescriptorSet of a FileDescriptorProto in Base64, as `format=serialized` has it."""
-    try:
-        proto = base64.b64decode(text, validate=True)
-    except ValueError:
-        raise SchemaError(f"{name}: expected a file descriptor in Base64; found {text[:40]!r}") from None
-    size, length = bytearray(), len(proto)
-    while length > 0x7F:
-        size.append(length & 0x7F | 0x80)
-        length >>= 7
-    size.append(length)
-    return _LENGTH_DELIMITED_FIRST_FIELD + bytes(size) + proto

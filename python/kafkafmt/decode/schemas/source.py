@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -10,6 +11,7 @@ from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
 
 # id: Confluent's numbers. guid: Confluent's GUIDs. globalId, contentId: Apicurio's numbers. glue: AWS Glue's UUIDs.
 IdKind: TypeAlias = Literal["id", "guid", "globalId", "contentId", "glue"]
+_LENGTH_DELIMITED_FIRST_FIELD = b"\x0a"
 
 
 class SchemaId(NamedTuple):
@@ -60,3 +62,20 @@ def ensure_kind(found: str, wanted: SchemaKind, name: object) -> None:
     """Raise SchemaError if a schema is of another kind."""
     if found != wanted:
         raise SchemaError(f"{name} is of type {found}; expected {wanted}")
+
+
+def protobuf_content(text: str) -> str | bytes:
+    """Return the FileDescriptorSet of a FileDescriptorProto in Base64, which registries have in place of text.
+
+    The text of a .proto file is never Base64, since it has braces or semicolons. It is returned as it is.
+    """
+    try:
+        proto = base64.b64decode(text, validate=True)
+    except ValueError:
+        return text
+    size, length = bytearray(), len(proto)
+    while length > 0x7F:
+        size.append(length & 0x7F | 0x80)
+        length >>= 7
+    size.append(length)
+    return _LENGTH_DELIMITED_FIRST_FIELD + bytes(size) + proto

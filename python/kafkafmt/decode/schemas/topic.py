@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkafmt.decode.binary_rows import binary_rows
 from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
-from kafkafmt.decode.schemas.source import SchemaId, SchemaSourceError, UnknownSchemaError, ensure_kind
+from kafkafmt.decode.schemas.source import (
+    SchemaId,
+    SchemaSourceError,
+    UnknownSchemaError,
+    ensure_kind,
+    protobuf_content,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +131,8 @@ class SchemasTopic:
                     f"{name} refers to version {version} of subject {subject}, which is missing"
                 )
             references.append((reference, self._schema_of(other, kind, depth + 1)))
-        return Schema(kind, found.text, tuple(references))
+        content = protobuf_content(found.text) if kind == "PROTOBUF" else found.text
+        return Schema(kind, content, tuple(references))
 
 
 def _version(place: tuple[str, int], value: Any) -> _Version:
