@@ -53,7 +53,6 @@ from kafkafmt.decode.protobuf_schemas import message_descriptors
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-_MAX_DEPTH = 100
 _MAX_FIELDS = 10_000  # messages that contain each other multiply
 
 _WRAPPERS = frozenset(
@@ -110,7 +109,7 @@ def _column(writer: Schema, reader: Schema) -> Column:
     written = next((found for found in candidates if found.full_name == read.full_name), candidates[0])
     if written.full_name != read.full_name and _has_message(written, read.full_name):
         raise SchemaError(f"the payload is of message {written.full_name}; expected {read.full_name}")
-    return _Planner().message_column(written, read, "", ())
+    return _Planner().message_column(written, read, "")
 
 
 def _has_message(near: Descriptor, name: str) -> bool:
@@ -126,24 +125,25 @@ class _Planner:
     """Makes the columns of a schema.
 
     Of two messages or fields the first is of the writer, None if it has none. The columns are those of the reader.
-    path: of a field. open_names: of the messages on the way to it.
+    path: of a field. open: the messages on the way to it, by their names.
     """
 
     def __init__(self) -> None:
         self._fields = count(1)
+        self._open: dict[str, columns.Message] = {}
 
-    def message_column(
-        self, written: Descriptor | None, read: Descriptor, path: str, open_names: tuple[str, ...]
-    ) -> Column:
+    def message_column(self, written: Descriptor | None, read: Descriptor, path: str) -> Column:
         """Return the column of messages."""
         name = read.full_name
         if name in _JSON:
             return columns.JsonTexts(_JSON[name], path)
-        if name in open_names:
-            return columns.MergedBytes()
-        if len(open_names) == _MAX_DEPTH:
-            raise SchemaError(f"the Protobuf schema has messages nested deeper than {_MAX_DEPTH}: {path}")
-        message = self._message(written, read, path, open_names)
+        if name in self._open:
+            return columns.MergedBytes(self._open[name])
+        if len(self._open) == columns.MAX_DEPTH:
+            raise SchemaError(
+                f"the Protobuf schema has messages nested deeper than {columns.MAX_DEPTH}: {path}"
+            )
+        message = self._message(written, read, path)
         if not read.fields:
             return columns.Presence(message)
         if name in _WRAPPERS and len(read.fields) == 1:
@@ -152,12 +152,10 @@ class _Planner:
             return columns.Times(message, _TIMES[name])
         return columns.Structs(message)
 
-    def _message(
-        self, written: Descriptor | None, read: Descriptor, path: str, open_names: tuple[str, ...]
-    ) -> columns.Message:
+    def _message(self, written: Descriptor | None, read: Descriptor, path: str) -> columns.Message:
         writers = {} if written is None else {found.number: found for found in written.fields}
         oneofs = {found.full_name: place for place, found in enumerate(read.oneofs)}
-        open_names = (*open_names, read.full_name)
+        message = self._open[read.full_name] = columns.Message(path)
         fields, scanned = [], []
         places = {number: place for place, number in enumerate(sorted(found.number for found in read.fields))}
         for found in read.fields:
@@ -166,17 +164,19 @@ class _Planner:
             stored = stored_type(writer, found, inner)
             oneof = -1 if found.containing_oneof is None else oneofs[found.containing_oneof.full_name]
             scanned.append(scanned_field(found, stored, oneof))
-            fields.append(self._field(_Pair(writer, found, stored), places[found.number], inner, open_names))
+            fields.append(self._field(_Pair(writer, found, stored), places[found.number], inner))
         names = {found.number: found.name for found in read.fields}
-        return columns.Message(path, MessageScanner(sorted(scanned), len(oneofs)), fields, names)
+        message.complete(MessageScanner(sorted(scanned), len(oneofs)), fields, names)
+        del self._open[read.full_name]
+        return message
 
-    def _field(self, pair: _Pair, place: int, path: str, open_names: tuple[str, ...]) -> columns.Field:
+    def _field(self, pair: _Pair, place: int, path: str) -> columns.Field:
         if next(self._fields) > _MAX_FIELDS:
             raise SchemaError(f"the Protobuf schema has more than {_MAX_FIELDS} fields")
         found = pair.read
         if is_map(found):
-            return self._map(pair, place, path, open_names)
-        value = self._value(pair, path, open_names)
+            return self._map(pair, place, path)
+        value = self._value(pair, path)
         if is_repeated(found):
             return columns.RepeatedField(found.name, place, value)
         if found.message_type is None and not found.has_presence:
@@ -185,17 +185,17 @@ class _Planner:
             return columns.DefaultField(found.name, place, value, _default(found, value))
         return columns.Field(found.name, place, value)
 
-    def _map(self, pair: _Pair, place: int, path: str, open_names: tuple[str, ...]) -> columns.MapField:
+    def _map(self, pair: _Pair, place: int, path: str) -> columns.MapField:
         entry = pair.read.message_type
         assert entry is not None
-        entries = self._message(pair.written_message, entry, path, open_names)
+        entries = self._message(pair.written_message, entry, path)
         key, value = sorted(entries.fields, key=lambda inner: inner.place)
         return columns.MapField(pair.read.name, place, value.value, key.value, entries)
 
-    def _value(self, pair: _Pair, path: str, open_names: tuple[str, ...]) -> Column:
+    def _value(self, pair: _Pair, path: str) -> Column:
         found = pair.read
         if found.message_type is not None:
-            return self.message_column(pair.written_message, found.message_type, path, open_names)
+            return self.message_column(pair.written_message, found.message_type, path)
         if found.enum_type is not None:
             return _enum(found.enum_type)
         kind: int = found.type
@@ -204,11 +204,9 @@ class _Planner:
         if kind not in NUMBER_TYPES:
             return columns.Bytes(pa.string() if kind == STRING else pa.binary())
         numbers = columns.Numbers(NUMBER_TYPES[kind])
-        return (
-            numbers
-            if kind == pair.stored
-            else columns.NarrowNumbers(numbers, number_dtype(pair.stored), path)
-        )
+        if kind == pair.stored:
+            return numbers
+        return columns.NarrowNumbers(numbers, number_dtype(pair.stored), path)
 
 
 class _Pair(NamedTuple):

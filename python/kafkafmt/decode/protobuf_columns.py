@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MICROSECONDS = 1_000_000
 _NANOSECONDS_A_MICROSECOND = 1000
+MAX_DEPTH = 100  # of messages, as Protobuf's own parsers have it
 _MAX_NANOSECONDS = 999_999_999
 _TIMESTAMP_SECONDS = (-62_135_596_800, 253_402_300_799)  # from the year 1 to the year 9999
 _DURATION_SECONDS = (-315_576_000_000, 315_576_000_000)  # about 10,000 years
@@ -77,6 +78,13 @@ class Cells(NamedTuple):
     @property
     def valid(self) -> NDArray[np.bool_] | None:
         return None if self.present is None else self.present.view(np.bool_)
+
+    def present_ones(self) -> Cells:
+        """Return the messages that are present."""
+        if self.owners is None:
+            return self
+        cells, owners = np.unique(self.owners, return_inverse=True)
+        return Cells(self.values, owners.reshape(-1), None, self.rows[cells])
 
     def chosen(self, among: NDArray[np.bool_]) -> list[int]:
         """Return those of some cells that are present."""
@@ -171,54 +179,59 @@ class Enums:
         return np.isin(values, self._numbers)
 
 
-class Presence:
+class MessageColumn:
+    """What is made of messages of a type."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+
+
+class Presence(MessageColumn):
     """Messages without fields: true if present."""
 
     type = pa.bool_()
 
-    def __init__(self, message: Message) -> None:
-        self._message = message
-
     def array(self, run: Run, cells: Cells) -> pa.Array:
-        self._message.scan(run, cells)  # the fields that it does not know may be damaged
+        self.message.scan(run, cells)  # the fields that it does not know may be damaged
         return boolean_array(np.ones(len(cells), np.bool_), cells.valid)
 
 
-class Structs:
+class Structs(MessageColumn):
     """Messages with fields."""
 
     def __init__(self, message: Message) -> None:
-        self._message = message
+        super().__init__(message)
         self.type = pa.struct([pa.field(found.name, found.type) for found in message.fields])
 
     def array(self, run: Run, cells: Cells) -> pa.Array:
-        columns = self._message.scan(run, cells)
-        children = [found.array(run, columns[found.place], cells.rows) for found in self._message.fields]
+        columns = self.message.scan(run, cells)
+        children = [found.array(run, columns[found.place], cells.rows) for found in self.message.fields]
         return pa.Array.from_buffers(self.type, len(cells), [bitmap(cells.valid)], children=children)
 
 
-class Wrapped:
+class Wrapped(MessageColumn):
     """Messages with one field, which stands for the message: google.protobuf.Int64Value and its like."""
 
     def __init__(self, message: Message, value: Column) -> None:
-        self._message, self._value = message, value
+        super().__init__(message)
+        self._value = value
         self.type = value.type
 
     def array(self, run: Run, cells: Cells) -> pa.Array:
-        (column,) = self._message.scan(run, cells)
+        (column,) = self.message.scan(run, cells)
         return self._value.array(run, Cells(column.values, None, cells.present, cells.rows))
 
 
-class Times:
+class Times(MessageColumn):
     """google.protobuf.Timestamp and google.protobuf.Duration as microseconds. Nanoseconds are rounded towards zero."""
 
     def __init__(self, message: Message, kind: pa.DataType) -> None:
-        self._message = message
+        super().__init__(message)
         self.type = kind
         self._is_duration = pa.types.is_duration(kind)
 
     def array(self, run: Run, cells: Cells) -> pa.Array:
-        seconds, nanos = (column.values for column in self._message.scan(run, cells))
+        seconds, nanos = (column.values for column in self.message.scan(run, cells))
         first, last = _DURATION_SECONDS if self._is_duration else _TIMESTAMP_SECONDS
         least_nanos = -_MAX_NANOSECONDS if self._is_duration else 0
         wrong = (seconds < first) | (seconds > last) | (nanos < least_nanos) | (nanos > _MAX_NANOSECONDS)
@@ -226,29 +239,30 @@ class Times:
             for cell in cells.chosen(wrong):
                 problem = f"{first} to {last} seconds and {least_nanos} to {_MAX_NANOSECONDS} nanos; "
                 found = f"found {seconds[cell]} and {nanos[cell]}"
-                run.fail(cells, cell, self._message.path, problem + found)
+                run.fail(cells, cell, self.message.path, problem + found)
             seconds = np.where(wrong, 0, seconds)
         part = np.abs(nanos) // _NANOSECONDS_A_MICROSECOND * np.sign(nanos)
         micros = seconds * _MICROSECONDS + part
         return number_array(self.type, micros, cells.valid)
 
 
-class MergedBytes:
-    """Messages as their bytes, because their type has a field of the same type."""
+class MergedBytes(MessageColumn):
+    """Messages as their bytes, because they are in a message of the same type. They are checked nevertheless."""
 
     type = pa.binary()
 
     def array(self, run: Run, cells: Cells) -> pa.Array:
-        data, offsets = self.merged(run, cells)
+        self.message.check(run, cells)
+        data, offsets = merged(run, cells)
         return string_array(self.type, offsets, data, cells.valid)
 
-    @staticmethod
-    def merged(run: Run, cells: Cells) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-        """Return the bytes of messages, and offsets. The ranges of a message are joined, which merges them."""
-        data, offsets = join_ranges(run.payloads.data, cells.values)
-        if cells.owners is not None:
-            offsets = offsets[np.searchsorted(cells.owners, np.arange(len(cells) + 1))]
-        return data, offsets
+
+def merged(run: Run, cells: Cells) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Return the bytes of messages, and offsets. The ranges of a message are joined, which merges them."""
+    data, offsets = join_ranges(run.payloads.data, cells.values)
+    if cells.owners is not None:
+        offsets = offsets[np.searchsorted(cells.owners, np.arange(len(cells) + 1))]
+    return data, offsets
 
 
 class JsonTexts:
@@ -267,7 +281,7 @@ class JsonTexts:
         from google.protobuf.message import DecodeError
 
         message = getattr(struct_pb2, self._name)
-        data, offsets = MergedBytes.merged(run, cells)
+        data, offsets = merged(run, cells)
         whole, bounds = data.tobytes(), offsets.tolist()
         texts: list[str] = [""] * len(cells)
         for cell in cells.chosen(np.ones(len(cells), np.bool_)):
@@ -291,16 +305,40 @@ def text_array(texts: Sequence[str], valid: NDArray[np.bool_] | None = None) -> 
 class Message:
     """A message type: its scanner, and its fields in the order of the schema.
 
-    path: of the field whose messages these are; empty for payloads. names: of the fields, by number.
+    It is complete after `complete`: a message may have fields of its own type.
+
+    path: of the field whose messages these are; empty for payloads.
     """
 
-    def __init__(
-        self, path: str, scanner: MessageScanner, fields: Sequence[Field], names: dict[int, str]
-    ) -> None:
+    fields: Sequence[Field]
+
+    def __init__(self, path: str) -> None:
         self.path = path
+
+    def complete(self, scanner: MessageScanner, fields: Sequence[Field], names: dict[int, str]) -> None:
+        """Set the fields. names: of the fields, by number."""
         self.fields = fields
         self._scanner = scanner
         self._names = names
+
+    def check(self, run: Run, cells: Cells) -> None:
+        """Add errors for messages that are damaged, with the messages in them."""
+        waiting = [(self, cells, 1)]
+        while waiting:
+            message, found, depth = waiting.pop()
+            if not len(found.values):
+                continue
+            found = found.present_ones()
+            if depth > MAX_DEPTH:
+                problem = f"{message.path}: expected messages nested at most {MAX_DEPTH} deep; found more"
+                run.errors.update((row, problem) for row in found.rows.tolist() if row not in run.errors)
+                continue
+            columns = message.scan(run, found)
+            waiting.extend(
+                (inner.message, inner.cells(columns[inner.place], found.rows), depth + 1)
+                for inner in message.fields
+                if inner.message is not None
+            )
 
     def scan(self, run: Run, cells: Cells) -> list[FieldColumn]:
         """Return the columns of messages, in the order of the field numbers."""
@@ -330,17 +368,26 @@ class Field:
     def type(self) -> pa.DataType:
         return self.value.type
 
+    @property
+    def message(self) -> Message | None:
+        """Return the message type of the field. None if it has none, or if it is checked elsewhere."""
+        return self.value.message if isinstance(self.value, MessageColumn) else None
+
+    def cells(self, column: FieldColumn, rows: NDArray[np.int64]) -> Cells:
+        """Return the values. rows: the payload of each message."""
+        return Cells(column.values, column.owners, column.present, rows)
+
     def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
         """Return the values of the field, one a message. rows: the payload of each message."""
-        return self.value.array(run, Cells(column.values, column.owners, column.present, rows))
+        return self.value.array(run, self.cells(column, rows))
 
 
 @dataclass(frozen=True)
 class ImplicitField(Field):
     """A field that has its default value, which is zero or empty, if it is absent."""
 
-    def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
-        return self.value.array(run, Cells(column.values, None, None, rows))
+    def cells(self, column: FieldColumn, rows: NDArray[np.int64]) -> Cells:
+        return Cells(column.values, None, None, rows)
 
 
 @dataclass(frozen=True)
@@ -364,14 +411,17 @@ class RepeatedField(Field):
     def type(self) -> pa.DataType:
         return pa.list_(self.value.type)
 
+    def cells(self, column: FieldColumn, rows: NDArray[np.int64]) -> Cells:
+        return Cells(column.values, None, None, np.repeat(rows, np.diff(item_offsets(column))))
+
     def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
-        offsets = item_offsets(column)
-        items = self.value.array(run, Cells(column.values, None, None, np.repeat(rows, np.diff(offsets))))
-        return pa.Array.from_buffers(self.type, len(rows), [None, pa.py_buffer(offsets)], children=[items])
+        items = self.value.array(run, self.cells(column, rows))
+        buffers = [None, pa.py_buffer(item_offsets(column))]
+        return pa.Array.from_buffers(self.type, len(rows), buffers, children=[items])
 
 
 @dataclass(frozen=True)
-class MapField(Field):
+class MapField(RepeatedField):
     """A map. Of entries with the same key the last one counts. value: of its values. entries: their message type."""
 
     key: Column
@@ -381,10 +431,14 @@ class MapField(Field):
     def type(self) -> pa.DataType:
         return pa.map_(self.key.type, self.value.type)
 
+    @property
+    def message(self) -> Message:
+        return self.entries
+
     def array(self, run: Run, column: FieldColumn, rows: NDArray[np.int64]) -> pa.Array:
         offsets = item_offsets(column)
         messages = np.repeat(np.arange(len(rows)), np.diff(offsets))
-        cells = Cells(column.values, None, None, rows[messages])
+        cells = self.cells(column, rows)
         keys, values = self._scanned(run, cells)
         kept = self._kept(keys, values, messages)
         if kept is not None:
