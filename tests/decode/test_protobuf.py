@@ -9,7 +9,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from decode.rows import payloads
-from kafkafmt.decode import Schema
+from kafkafmt.decode import Schema, SchemaError
 from kafkafmt.decode.payloads import DecodedPayloads
 from kafkafmt.decode.protobuf import FORMAT
 from kafkafmt.decode.protobuf_schemas import message_descriptors
@@ -64,6 +64,10 @@ def decoded(found: Schema, rows: list[Message | bytes]) -> DecodedPayloads:
     result.array.validate(full=True)
     assert result.array.type == FORMAT.read_type(found)
     return result
+
+
+def message_schema(fields: str) -> Schema:
+    return schema(f'syntax = "proto2"; enum E {{ A = 0; B = 5; }} message M {{ {fields} }}')
 
 
 def test_message_when_it_has_all_kinds_of_fields_then_each_has_its_arrow_value() -> None:
@@ -150,3 +154,106 @@ def test_payload_when_it_is_a_message_that_stands_for_a_value_then_the_column_ha
     result = decoded(schema(text, "google.protobuf.StringValue"), [b"", b"\x0a\x01x", b"\x0a"])
     assert result.array.equals(pa.array(["", "x", None]))
     assert list(result.errors) == [2]
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "values", "found", "error"),
+    [
+        ("int64", "int32", [7, -7, 2**31], [7, -7, None], "a: expected a number of type int32; found 2147483648"),
+        ("uint32", "int32", [7, 2**32 - 1], [7, None], "a: expected a number of type int32; found 4294967295"),
+        ("int32", "uint64", [7, -1], [7, None], "a: expected a number of type uint64; found -1"),
+        ("int64", "uint64", [7, -1], [7, None], "a: expected a number of type uint64; found -1"),
+        ("uint64", "int64", [7, 2**63], [7, None], "a: expected a number of type int64; found 9223372036854775808"),
+        ("sint64", "sint32", [-7, 2**40], [-7, None], "a: expected a number of type int32; found 1099511627776"),
+        ("fixed32", "sfixed32", [7, 2**31], [7, None], "a: expected a number of type int32; found 2147483648"),
+        ("bytes", "string", [b"a", b"\xff"], ["a", None], "position 2, a: expected UTF-8; found other bytes"),
+        ("string", "bytes", ["é"], ["é".encode()], ""),
+        ("E", "int32", [5], [5], ""),
+        ("bool", "int64", [True], [1], ""),
+    ],
+)  # fmt: skip
+def test_value_when_the_reader_has_another_type_then_is_kept_or_an_error(
+    written: str, read: str, values: list[Any], found: list[Any], error: str
+) -> None:
+    writer, reader = (message_schema(f"optional {kind} a = 1;") for kind in (written, read))
+    rows = [new(writer, a=value).SerializeToString() for value in values]
+    result = FORMAT.decoder(writer, reader).decode(payloads(rows))
+    assert [row and row["a"] for row in result.array.to_pylist()] == found
+    assert list(result.errors.values()) == [error] * (None in found)
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "message"),
+    [
+        ("optional int32", "optional sint32", "a: int32 cannot be read as sint32"),
+        ("optional int64", "optional double", "a: int64 cannot be read as double"),
+        ("optional string", "optional int32", "a: string cannot be read as int32"),
+        ("optional float", "optional double", "a: float cannot be read as double"),
+        ("repeated int32", "optional int32", "a: a repeated field cannot be read as one value"),
+    ],
+)
+def test_schemas_when_the_encodings_of_a_field_differ_then_is_an_error(
+    written: str, read: str, message: str
+) -> None:
+    with pytest.raises(SchemaError, match=message):
+        FORMAT.decoder(message_schema(f"{written} a = 1;"), message_schema(f"{read} a = 1;"))
+
+
+def test_payload_when_it_is_of_another_message_then_is_an_error_of_the_schema() -> None:
+    text = 'syntax = "proto3"; package p; message A { int32 a = 1; } message B { int32 a = 1; }'
+    with pytest.raises(SchemaError, match=r"the payload is of message p\.B; expected p\.A"):
+        FORMAT.decoder(schema(text, (1,)), schema(text))
+    renamed = schema('syntax = "proto3"; package q; message C { int32 a = 1; }')
+    assert FORMAT.decoder(schema(text, (1,)), renamed).decode(payloads([b"\x08\x05"])).array.to_pylist() == [
+        {"a": 5}
+    ]
+
+
+def test_fields_of_proto2_when_absent_then_have_the_defaults_of_the_schema_or_are_null() -> None:
+    found = message_schema(
+        'optional int32 a = 1 [default = -5]; optional string b = 2 [default = "é"]; optional E c = 3;'
+        "optional E d = 4 [default = B]; optional bool e = 5 [default = true]; optional double f = 6 [default = inf];"
+        'optional bytes g = 7 [default = "\\377"]; optional int32 h = 8; repeated int32 i = 9;'
+        "oneof o { int32 j = 10 [default = 4]; } optional uint64 k = 11 [default = 18446744073709551615];"
+    )
+    expected = {"a": -5, "b": "é", "c": None, "d": "B", "e": True, "f": float("inf"), "g": b"\xff", "h": None}
+    expected |= {"i": [], "j": None, "k": 2**64 - 1}
+    rows = decoded(found, [b"", new(found, a=0, b="", d=0, e=False, f=0, g=b"", k=0)]).array.to_pylist()
+    assert rows[0] == expected
+    assert rows[1] == {**expected, "a": 0, "b": "", "d": "A", "e": False, "f": 0.0, "g": b"", "k": 0}
+
+
+def test_enums_when_closed_then_unknown_numbers_are_left_out() -> None:
+    found = message_schema("optional E a = 1; repeated E b = 2 [packed = true]; map<int32, E> c = 3;")
+    payload = (
+        b"\x08\x05\x08\x07" + b"\x12\x03\x00\x07\x05" + b"\x1a\x04\x08\x01\x10\x07" + b"\x1a\x02\x08\x02"
+    )
+    assert decoded(found, [payload]).array.to_pylist() == [{"a": "B", "b": ["A", "B"], "c": [(2, "A")]}]
+
+
+def test_map_when_a_key_comes_again_then_the_last_value_counts() -> None:
+    found = message_schema("map<string, int32> a = 1;")
+    one, two = b"\x0a\x05\x0a\x01x\x10\x01", b"\x0a\x05\x0a\x01x\x10\x02"
+    other = b"\x0a\x05\x0a\x01y\x10\x03"
+    rows = decoded(found, [one + other + two, one, b"", two + one]).array.to_pylist()
+    assert [dict(row["a"]) for row in rows] == [{"y": 3, "x": 2}, {"x": 1}, {}, {"x": 1}]
+
+
+def test_messages_when_nested_in_their_own_type_too_deep_then_are_an_error() -> None:
+    tree = schema(ORDER, "Tree")
+
+    def nested(depth: int) -> bytes:
+        payload = b""
+        for _ in range(depth):
+            size = len(payload)
+            payload = (
+                b"\x12" + (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])) + payload
+            )
+        return payload
+
+    result = decoded(tree, [nested(100), nested(101), b"\x12\x02\x12\x05"])
+    assert result.array.to_pylist() == [{"value": 0, "children": [nested(99)]}, None, None]
+    assert result.errors == {
+        1: "position 239, the message: expected messages nested at most 100 deep; found more",
+        2: "position 3, children: expected a length of at most the bytes that are left; found a larger one",
+    }

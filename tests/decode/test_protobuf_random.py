@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
-from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decode.protobuf_messages import assert_agrees, fill, message_class, random_schema, schema_of
+from decode.protobuf_messages import (
+    assert_agrees,
+    fill,
+    message_class,
+    older_schema,
+    random_schema,
+    schema_of,
+)
 from decode.rows import payloads
+from kafkafmt.decode import Schema
 from kafkafmt.decode.protobuf import FORMAT
 
 
@@ -25,34 +33,37 @@ def random_messages(rng: Random, kind: type[Message], count: int) -> list[bytes]
     return rows
 
 
-def assert_decoded(result: Any, rows: list[bytes], kind: type[Message], *, damaged: bool = False) -> None:
+def parsed(kind: type[Message], row: bytes) -> Message | None:
+    """Return what google.protobuf reads, or None if it refuses the bytes."""
+    try:
+        message = kind.FromString(row)
+    except DecodeError:
+        return None
+    return message if message.IsInitialized() else None
+
+
+def assert_decoded(
+    schema: Schema, rows: list[bytes], *, writer: Schema | None = None, refused: tuple[str, ...] = ()
+) -> None:
+    """Assert that messages are decoded as google.protobuf has them. refused: errors of messages that it takes."""
+    kind = message_class(schema)
+    result = FORMAT.decoder(writer or schema, schema).decode(payloads(rows))
     result.array.validate(full=True)
     for place, (row, found) in enumerate(zip(rows, result.array.to_pylist(), strict=True)):
-        try:
-            message = kind.FromString(row)
-            if not message.IsInitialized():
-                message = None
-        except DecodeError:
-            message = None
+        message = parsed(kind, row)
         if place in result.errors:
             assert found is None
-            # google.protobuf does not check the UTF-8 of proto2.
-            assert message is None or ("UTF-8" in result.errors[place] and not kind.DESCRIPTOR.full_name)
-        elif message is not None:
-            assert_agrees(found, message)
+            assert message is None or any(text in result.errors[place] for text in refused)
         else:
-            assert False, (row, found)
+            assert message is not None
+            assert_agrees(found, message)
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_messages_of_random_schemas_when_decoded_then_are_as_google_has_them(rng: Random) -> None:
     schema = schema_of(random_schema(rng))
-    kind = message_class(schema)
-    rows = random_messages(rng, kind, 5)
-    decoder = FORMAT.decoder(schema, schema)
-    assert decoder.type == FORMAT.read_type(schema)
-    assert_decoded(decoder.decode(payloads(rows)), rows, kind)
+    assert_decoded(schema, random_messages(rng, message_class(schema), 5))
 
 
 def mutated(rng: Random, row: bytes) -> bytes:
@@ -75,7 +86,19 @@ def mutated(rng: Random, row: bytes) -> bytes:
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=300, deadline=None)
 def test_messages_when_damaged_then_are_errors_or_as_google_has_them(rng: Random) -> None:
-    schema = schema_of(random_schema(rng))
-    kind = message_class(schema)
-    rows = [mutated(rng, row) for row in random_messages(rng, kind, 5)]
-    assert_decoded(FORMAT.decoder(schema, schema).decode(payloads(rows)), rows, kind)
+    schema = schema_of(random_schema(rng, overwrites=False))
+    rows = [mutated(rng, row) for row in random_messages(rng, message_class(schema), 5)]
+    # upb refuses varints with more than 64 bits, ends at a field number of 0, and does not check texts of proto2.
+    kept = [row for row in rows if not re.search(rb"[\x80-\xff]{9}[\x02-\xff]", row, re.DOTALL)]
+    assert_decoded(schema, kept, refused=("expected a field number", "expected UTF-8"))
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=200, deadline=None)
+def test_messages_of_older_schemas_when_decoded_then_are_as_google_reads_them_with_the_newer(
+    rng: Random,
+) -> None:
+    file = random_schema(rng)
+    reader, writer = schema_of(file), schema_of(older_schema(rng, file))
+    rows = random_messages(rng, message_class(writer), 5)
+    assert_decoded(reader, rows, writer=writer)

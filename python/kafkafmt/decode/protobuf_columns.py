@@ -7,8 +7,8 @@ call scans. So there is a call for each message type of the schema, whatever the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +59,8 @@ class Run:
         self.errors.setdefault(row, f"position {position - start}, {place}: expected {problem}")
 
 
-class Cells(NamedTuple):
+@dataclass(frozen=True)
+class Cells:
     """The values of a field of many messages, or the items of a repeated one.
 
     values: numbers, or ranges of bytes as two columns. owners: of ranges of messages, the cell that each belongs to,
@@ -127,7 +128,7 @@ class NarrowNumbers:
         for cell in cells.chosen((fitting.astype(self._stored) != given) | ((fitting < 0) != (given < 0))):
             problem = f"{self._path}: expected a number of type {self.type}; found {given[cell]}"
             run.errors.setdefault(int(cells.rows[cell]), problem)
-        return self._numbers.array(run, cells._replace(values=fitting))
+        return self._numbers.array(run, replace(cells, values=fitting))
 
 
 class Booleans:
@@ -330,8 +331,10 @@ class Message:
                 continue
             found = found.present_ones()
             if depth > MAX_DEPTH:
-                problem = f"{message.path}: expected messages nested at most {MAX_DEPTH} deep; found more"
-                run.errors.update((row, problem) for row in found.rows.tolist() if row not in run.errors)
+                for cell in range(len(found)):
+                    run.fail(
+                        found, cell, message.path, f"messages nested at most {MAX_DEPTH} deep; found more"
+                    )
                 continue
             columns = message.scan(run, found)
             waiting.extend(

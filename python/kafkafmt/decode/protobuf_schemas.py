@@ -252,7 +252,7 @@ def _run_compiler(sources: Path, root: str, out: Path) -> None:
     except subprocess.TimeoutExpired:
         raise SchemaError(f"protoc does not end within {_COMPILE_SECONDS} seconds") from None
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").splitlines()
+        lines = done.stderr.decode(errors="replace").replace(f"{sources}{os.sep}", "").splitlines()
         problem = next((line for line in lines if " warning: " not in line and line.strip()), "")
         raise SchemaError(f"the Protobuf schema is damaged: {problem or f'protoc returns {done.returncode}'}")
 
