@@ -112,6 +112,86 @@ def long_row() -> Row:
     )
 
 
+_ORDER = """
+syntax = "proto3";
+package bench;
+import "google/protobuf/timestamp.proto";
+enum Kind { A = 0; B = 1; C = 2; }
+message Place { string city = 1; int32 code = 2; }
+message Order {
+  int64 id = 1;
+  string user = 2;
+  double amount = 3;
+  bool ok = 4;
+  Kind kind = 5;
+  google.protobuf.Timestamp at = 6;
+  string note = 7;
+  repeated string tags = 8;
+  Place place = 9;
+  map<string, int64> counts = 10;
+}
+"""
+
+
+def protobuf_row(size: int) -> Row:
+    """Return the row of Protobuf messages of about a size, against google.protobuf (upb), a message a row."""
+    from google.protobuf import message_factory
+
+    from kafkafmt.decode import Schema
+    from kafkafmt.decode.protobuf_schemas import message_descriptors
+
+    schema = Schema("PROTOBUF", _ORDER, message="bench.Order")
+    order = message_factory.GetMessageClass(message_descriptors(schema)[0])
+    source = random.Random(7)
+    values = []
+    for number in range(16_000_000 // size):
+        message = order(id=number, user=f"user-{source.randrange(1000)}", amount=source.random(), ok=True)
+        message.at.FromMilliseconds(1_700_000_000_000 + number)
+        if size > 200:
+            message.kind = source.randrange(3)
+            message.tags.extend(f"t{source.randrange(50)}" for _ in range(4))
+            message.place.city, message.place.code = "Zürich", source.randrange(9999)
+            message.counts["a"], message.counts["b"] = number, 1
+        message.note = "n" * max(0, size - message.ByteSize() - 3)
+        values.append(message.SerializeToString())
+    batch = records(values)
+    decoder = Decoding(value="protobuf", schemas=schema).decoder(["value"])
+    kind = decoder.schema.field("value").type
+    names = {value.number: value.name for value in order.DESCRIPTOR.fields_by_name["kind"].enum_type.values}
+
+    def row(value: bytes) -> dict[str, Any]:
+        found = order.FromString(value)
+        return {
+            "id": found.id,
+            "user": found.user,
+            "amount": found.amount,
+            "ok": found.ok,
+            "kind": names[found.kind],
+            "at": found.at.seconds * 1_000_000 + found.at.nanos // 1000,
+            "note": found.note,
+            "tags": list(found.tags),
+            "place": {"city": found.place.city, "code": found.place.code}
+            if found.HasField("place")
+            else None,
+            "counts": list(found.counts.items()),
+        }
+
+    def peer() -> pa.Array:
+        return pa.array([row(value) for value in batch.column(0).to_pylist()], kind)
+
+    counts = kind.get_field_index("counts")  # the entries of a map have no order
+    ours = decoder.decode(batch).column("value")
+    assert all(ours.field(n).equals(peer().field(n)) for n in range(kind.num_fields) if n != counts)
+    return Row(
+        f"Protobuf, {size} B",
+        "google.protobuf, row by row",
+        lambda: decoder.decode(batch),
+        peer,
+        sum(map(len, values)),
+        10,
+    )
+
+
 def rows() -> list[Callable[[], Row]]:
     """Return the rows, made one after another so that their payloads are not all in memory."""
     return [
@@ -119,6 +199,8 @@ def rows() -> list[Callable[[], Row]]:
         lambda: json_row(1000, False),
         lambda: json_row(1000, True),
         long_row,
+        lambda: protobuf_row(100),
+        lambda: protobuf_row(1000),
     ]
 
 
