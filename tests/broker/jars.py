@@ -77,6 +77,16 @@ LOCAL_TIERED_3 = JarSet(
 LOCAL_TIERED_4 = JarSet("local-tiered-pom.xml", "local-tiered-4.3.1", "kafka-storage-4.3.1-test")
 SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
 
+APICURIO_2 = JarSet(
+    "apicurio-2-pom.xml",
+    "apicurio-2.6.13",
+    "apicurio-registry-serdes-avro-serde-2.6.13.Final",
+    ("apicurio=2.6.13.Final",),
+)
+APICURIO_3 = JarSet(
+    "apicurio-3-pom.xml", "apicurio-3.1.7", "apicurio-registry-avro-serde-kafka-3.1.7", ("apicurio=3.1.7",)
+)
+
 
 def java_clients(version: str) -> JarSet:
     """A release of Kafka's Java clients."""

@@ -1,8 +1,10 @@
-"""A schema registry over real HTTP on loopback, which speaks as much of Confluent's API as clients need here."""
+"""A schema registry over real HTTP on loopback, which speaks as much of Confluent's API as clients need here.
+
+It is one of Apicurio, too: `apicurio_stand_in` answers for /apis/registry. /apis/ccompat/v7 is Confluent's API.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 import uuid
@@ -11,7 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
+
+from decode.apicurio_stand_in import apicurio_answer
+
+CONFLUENT_PATH = "/apis/ccompat/v7"
 
 
 @dataclass
@@ -44,10 +50,9 @@ class Registry:
                 versions.append(schema_id)
             return schema_id
 
-    def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         """Return the status and the answer of a request."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
-        serialized = query.get("format") == ["serialized"]
         if parts[:2] == ["schemas", "ids"]:
             schema_id = int(parts[2])
             if schema_id not in self.schemas:
@@ -59,30 +64,28 @@ class Registry:
                     if schema_id in ids
                 ]
                 return 200, found
-            return 200, self.shown(schema_id, serialized)
+            return 200, self.shown(schema_id)
         if parts[:2] == ["schemas", "guids"]:
             for schema_id, known in self.schemas.items():
                 if known["guid"] == parts[2]:
-                    return 200, self.shown(schema_id, serialized)
+                    return 200, self.shown(schema_id)
             return 404, {"error_code": 40403, "message": "Schema not found"}
         if parts[0] == "subjects" and method == "POST":
             schema_id = self.register(parts[1], body)
             version = self.subjects[parts[1]].index(schema_id) + 1
-            return 200, {"subject": parts[1], "version": version, **self.shown(schema_id, False)}
+            return 200, {"subject": parts[1], "version": version, **self.shown(schema_id)}
         if parts[0] == "subjects" and parts[1] in self.subjects:
             ids = self.subjects[parts[1]]
             version = len(ids) if parts[3] == "latest" else int(parts[3])
             if version <= len(ids):
                 named = {"subject": parts[1], "version": version}
-                return 200, {**named, **self.shown(ids[version - 1], serialized)}
+                return 200, {**named, **self.shown(ids[version - 1])}
         return 404, {"error_code": 40401, "message": "Subject not found"}
 
-    def shown(self, schema_id: int, serialized: bool) -> dict[str, Any]:
+    def shown(self, schema_id: int) -> dict[str, Any]:
+        """Return a schema in the form in which it was registered, as registries do that do not know other formats."""
         known = self.schemas[schema_id]
-        shown = {"id": schema_id, "guid": known["guid"], **known["asked"]}
-        if serialized and known.get("schemaType") == "PROTOBUF":
-            base64.b64decode(shown["schema"], validate=True)  # confluent-kafka registers this form
-        return shown
+        return {"id": schema_id, "guid": known["guid"], **known["asked"]}
 
 
 @contextmanager
@@ -98,7 +101,7 @@ def running_registry() -> Iterator[Registry]:
 
         def serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
+            content = self.rfile.read(length)
             registry.requests.append(self.path)
             if registry.gate is not None:
                 registry.gate.wait(30)
@@ -110,11 +113,17 @@ def running_registry() -> Iterator[Registry]:
                 self.send(401, b'{"error_code": 401}')
                 return
             url = urlsplit(self.path)
-            status, answer = registry.answer(self.command, url.path, parse_qs(url.query), body)
-            self.send(status, json.dumps(answer).encode())
+            path = url.path.removeprefix(CONFLUENT_PATH)
+            if path.startswith("/apis/registry/"):
+                status, answer = apicurio_answer(registry, self.command, path, self.headers, content)
+            else:
+                body = json.loads(content) if content else None
+                status, answer = registry.answer(self.command, path, body)
+            self.send(status, answer.encode() if isinstance(answer, str) else json.dumps(answer).encode())
 
         def send(self, status: int, body: bytes) -> None:
             self.send_response(status)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

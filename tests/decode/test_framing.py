@@ -152,6 +152,19 @@ def test_apicurio_framing_of_protobuf_when_it_has_a_ref_then_the_message_is_name
     assert [type(row) for row in result[1:]] == [str, str, str]
 
 
+def test_apicurio_headers_of_protobuf_when_they_name_the_message_then_a_ref_is_skipped() -> None:
+    ids = binary_rows(pa.array([struct.pack(">q", 5)] * 5))
+    names = binary_rows(pa.array([b"Order", b"Order", b"Item", None, b"\xff"]))
+    ref = b"\x07\x0a\x05Order"
+    rows = binary_rows(pa.array([b"body", ref + b"body", ref + b"body", ref + b"body", b"body"]))
+    none = binary_rows(pa.array([None] * 5, pa.binary()))
+    headers: Any = {"globalId": none, "contentId": ids}
+    result = found(find_frames("apicurio-headers", rows, headers, with_messages=True, names=names))
+    order, item = (Writer(SchemaId("contentId", 5), name) for name in ("Order", "Item"))
+    assert result[:4] == [(order, b"body"), (order, b"body"), (item, ref + b"body"), (order, b"body")]
+    assert "UTF-8" in str(result[4])
+
+
 @given(st.lists(st.tuples(guids, bodies, st.booleans()) | st.binary(max_size=24), max_size=20))
 @settings(max_examples=60, deadline=None)
 def test_glue_framing_when_plain_or_compressed_then_the_payloads_are_found(rows: list[Any]) -> None:

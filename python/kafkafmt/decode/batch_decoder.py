@@ -13,7 +13,7 @@ from kafkafmt.columns.read import arrow_schema
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
 from kafkafmt.decode.evolving import EvolvingDecoder
 from kafkafmt.decode.formats import payload_format
-from kafkafmt.decode.framing import ID_HEADERS, Frames, Framing, Writer, find_frames
+from kafkafmt.decode.framing import ID_HEADERS, MESSAGE_HEADERS, Frames, Framing, Writer, find_frames
 from kafkafmt.decode.grouping import in_row_order, rows_of_groups
 from kafkafmt.decode.header_values import header_values
 from kafkafmt.decode.json_ import JsonDecoder
@@ -127,7 +127,11 @@ def frames_of(
     for kind, header in ID_HEADERS.get(framing, {}).items():
         assert headers is not None
         ids[kind] = header_values(headers, header.format(side=side))
-    return find_frames(framing, rows, ids, with_messages=name == "protobuf")
+    if name != "protobuf" or framing not in MESSAGE_HEADERS:
+        return find_frames(framing, rows, ids, with_messages=name == "protobuf")
+    assert headers is not None
+    names = header_values(headers, MESSAGE_HEADERS[framing], first=side == "key")
+    return find_frames(framing, rows, ids, with_messages=True, names=names)
 
 
 class BatchDecoder:

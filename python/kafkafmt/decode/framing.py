@@ -5,7 +5,7 @@
 | confluent | byte 0 and an id of 4 bytes, or byte 1 and a GUID of 16 bytes; then message indexes for Protobuf |
 | confluent-headers | the same bytes in the header `__key_schema_id` or `__value_schema_id` of the record; in the payload if it has no such header |
 | apicurio | byte 0 and a contentId of 4 bytes (Apicurio 3), or byte 0 and a globalId of 8 bytes (Apicurio 2) whose first 4 bytes are 0; then a `Ref` for Protobuf |
-| apicurio-headers | an id of 8 bytes in the header `apicurio.value.globalId`, `apicurio.value.contentId` and for keys `apicurio.key...`; a `Ref` in the payload for Protobuf |
+| apicurio-headers | an id of 8 bytes in the header `apicurio.value.globalId`, `apicurio.value.contentId` and for keys `apicurio.key...`; for Protobuf the message in the header `apicurio.protobuf.type` (Apicurio 2), a `Ref` in the payload, or both (Apicurio 3) |
 | glue | byte 3, byte 0 or 5 (zlib), a UUID of 16 bytes |
 | none | the payload only |
 | auto | for JSON: as confluent if the first byte is 0 or 1, else the payload only |
@@ -25,7 +25,13 @@ import numpy as np
 
 from kafkafmt.decode.binary_rows import BinaryRows
 from kafkafmt.decode.grouping import group_rows
-from kafkafmt.decode.message_names import APICURIO_REFS, MESSAGE_INDEXES, MessageNames
+from kafkafmt.decode.message_names import (
+    APICURIO_REFS,
+    MESSAGE_INDEXES,
+    WHOLE_NAMES,
+    MessageNames,
+    ref_of,
+)
 from kafkafmt.decode.payloads import Payloads
 from kafkafmt.decode.schemas.source import IdKind, SchemaId
 
@@ -52,6 +58,8 @@ ID_HEADERS: dict[str, dict[IdKind, str]] = {
     "confluent-headers": {"id": "__{side}_schema_id"},
     "apicurio-headers": {"globalId": "apicurio.{side}.globalId", "contentId": "apicurio.{side}.contentId"},
 }
+# The header with the name of the Protobuf message. Keys and values have the same; that of the key comes first.
+MESSAGE_HEADERS: dict[str, str] = {"apicurio-headers": "apicurio.protobuf.type"}
 
 
 class Writer(NamedTuple):
@@ -165,15 +173,21 @@ class _Ids(NamedTuple):
 
 
 def find_frames(
-    framing: Framing, rows: BinaryRows, headers: Mapping[IdKind, BinaryRows], *, with_messages: bool
+    framing: Framing,
+    rows: BinaryRows,
+    headers: Mapping[IdKind, BinaryRows],
+    *,
+    with_messages: bool,
+    names: BinaryRows | None = None,
 ) -> Frames:
     """Return the payloads of a column without their framing.
 
     headers: the values of the headers `ID_HEADERS[framing]` of each row, for framings with ids in headers.
     with_messages: the payloads are Protobuf, so the framing names messages.
+    names: the values of the header `MESSAGE_HEADERS[framing]` of each row, for Protobuf.
     """
-    names = APICURIO_REFS if framing.startswith("apicurio") else MESSAGE_INDEXES
-    builder = _FrameBuilder(rows, names if with_messages and framing.partition("-")[0] != "glue" else None)
+    in_payload = APICURIO_REFS if framing.startswith("apicurio") else MESSAGE_INDEXES
+    builder = _FrameBuilder(rows, in_payload if with_messages and framing != "glue" else None)
     present = np.flatnonzero(rows.present)
     if framing == "none":
         builder.add_unframed(present)
@@ -191,7 +205,7 @@ def find_frames(
     elif framing == "apicurio":
         _apicurio(builder, present)
     elif framing == "apicurio-headers":
-        _apicurio_headers(builder, present, headers)
+        _apicurio_headers(builder, present, headers, names)
     else:
         _glue(builder, present)
     return builder.frames()
@@ -249,20 +263,46 @@ def _apicurio(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
 
 
 def _apicurio_headers(
-    builder: _FrameBuilder, rows: NDArray[np.int64], headers: Mapping[IdKind, BinaryRows]
+    builder: _FrameBuilder,
+    rows: NDArray[np.int64],
+    headers: Mapping[IdKind, BinaryRows],
+    names: BinaryRows | None,
 ) -> None:
     kinds: tuple[IdKind, IdKind] = ("globalId", "contentId")
+    in_payload = builder.names
     for kind in kinds:
         found = headers[kind]
         chosen = rows[found.present[rows]]
         rows = rows[~found.present[rows]]
         fits = found.ends[chosen] - found.starts[chosen] == _LONG_ID_BYTES
         chosen = builder.fitting(chosen, fits, found, f"an id of 8 bytes in the header with the {kind}")
+        if names is not None and in_payload is not None:
+            named = chosen[names.present[chosen]]
+            chosen = chosen[~names.present[chosen]]
+            builder.names = WHOLE_NAMES
+            builder.add(
+                named, _Ids(kind, [found.numbers(named, 0, _LONG_ID_BYTES)]), names, names.starts[named]
+            )
+            builder.names = in_payload
+            _skip_refs(builder, named)
         ids = _Ids(kind, [found.numbers(chosen, 0, _LONG_ID_BYTES)])
         builder.add(chosen, ids, builder.rows, builder.rows.starts[chosen])
     if len(rows):
         message = "expected a header with the globalId or the contentId of the schema; found none"
         builder.errors.update(dict.fromkeys(rows.tolist(), message))
+
+
+def _skip_refs(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
+    """Skip the `Ref` at the start of payloads whose message a header names: Apicurio 3 writes both, Apicurio 2 not."""
+    for group in np.unique(builder.groups[rows]).tolist():
+        name = builder.writers[group].message if group >= 0 else None
+        if not isinstance(name, str):
+            continue
+        ref = np.frombuffer(ref_of(name), np.uint8)
+        members = rows[builder.groups[rows] == group]
+        members = members[builder.ends[members] - builder.starts[members] >= len(ref)]
+        places = builder.starts[members, np.newaxis] + np.arange(len(ref))
+        builder.starts[members[(builder.data[places] == ref).all(axis=1)]] += len(ref)
 
 
 def _glue(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:

@@ -10,8 +10,8 @@ from kafkafmt.columns.arrow import number_array
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
 
 
-def header_values(headers: Any, name: str) -> BinaryRows:
-    """Return the value of the last header with this name of each record, null for records without.
+def header_values(headers: Any, name: str, *, first: bool = False) -> BinaryRows:
+    """Return the value of the last or the first header with this name of each record, null for records without.
 
     headers: an Arrow array of lists of structs of key and value.
     """
@@ -22,6 +22,8 @@ def header_values(headers: Any, name: str) -> BinaryRows:
     parents = np.asarray(pc.list_parent_indices(headers))
     named = pc.equal(entries.field("key"), name)
     chosen = np.flatnonzero(np.asarray(named.fill_null(False).cast(pa.uint8())))
+    if first:
+        chosen = chosen[::-1]
     places = np.full(len(headers), -1, np.int64)
     places[parents[chosen]] = chosen  # of several indexes for a place numpy keeps the last
     return binary_rows(entries.field("value").take(number_array(pa.int64(), places, places >= 0)))

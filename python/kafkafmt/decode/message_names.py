@@ -1,4 +1,4 @@
-"""How framing names the Protobuf message of a payload: Confluent's message indexes and Apicurio's `Ref`."""
+"""How framing names the Protobuf message of a payload: Confluent's message indexes, Apicurio's `Ref` and its header."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ Lengths: TypeAlias = "Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[np
 
 _MAX_DEPTH = 32  # of nested messages; protoc allows about as many
 _MAX_VARINT_BYTES = 5
+_MAX_NAME_BYTES = 125  # so that the length of a `Ref` takes one byte
 _REF_NAME_TAG = 0x0A  # field 1, length-delimited
 
 
@@ -96,5 +97,26 @@ def _read_ref(name: bytes) -> str:
         raise ValueError(f"expected a name in UTF-8; found {name[3:].hex()}") from None
 
 
+def ref_of(name: str) -> bytes:
+    """Return the `Ref` with a name of at most 125 bytes, with its length before it."""
+    text = name.encode()
+    return bytes([len(text) + 2, _REF_NAME_TAG, len(text)]) + text
+
+
+def _whole_lengths(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    lengths: NDArray[np.int64] = np.where(ends - starts <= _MAX_NAME_BYTES, ends - starts, 0)
+    return lengths
+
+
+def _read_whole(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"expected a name in UTF-8; found {name.hex()}") from None
+
+
 MESSAGE_INDEXES = MessageNames("message indexes", _index_lengths, _read_indexes)
 APICURIO_REFS = MessageNames("a Ref with the name of the message", _ref_lengths, _read_ref)
+WHOLE_NAMES = MessageNames("the name of the message", _whole_lengths, _read_whole)

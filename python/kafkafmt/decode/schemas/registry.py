@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from kafkafmt._util.user_errors import UserError
@@ -55,7 +55,9 @@ class SchemaRegistry:
     """Schemas of a registry, by ids and subjects. Schemas are cached, and an id is asked for once.
 
     url: of the registry, such as `https://registry:8081` or `http://apicurio:8080/apis/ccompat/v7`. Ids of Apicurio's
-    own framing are asked for at `/apis/registry/v3`, or `v2`, of the same host, by `apicurio_path`.
+    own framing are asked for at `/apis/registry/v3`, or `v2`, of the same host, by `apicurio_path`. An id of 4 bytes in
+    a payload is a contentId and one of 8 bytes a globalId, as the serializers write them by default. If they were told
+    to write the other one, by `apicurio.registry.use-id`, `apicurio_id` says which.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class SchemaRegistry:
         options: RegistryOptions | None = None,
         *,
         apicurio_path: str = "/apis/registry/v3",
+        apicurio_id: Literal["contentId", "globalId"] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         parts = urlsplit(url)
@@ -79,6 +82,7 @@ class SchemaRegistry:
         self.url = _without_secrets(url).rstrip("/")
         self._options = options
         self._apicurio = f"{parts.scheme}://{self.url.split('://', 1)[1].partition('/')[0]}{apicurio_path}"
+        self._apicurio_id = apicurio_id
         self._sleep = sleep
         self._lock = threading.RLock()
         self._session: Any = None
@@ -159,7 +163,8 @@ class SchemaRegistry:
         return self._parsed(answer, kind, str(schema_id))
 
     def _apicurio_schema(self, schema_id: SchemaId, kind: SchemaKind) -> Schema:
-        path = f"{self._apicurio}/ids/{_APICURIO_IDS[schema_id.kind]}/{schema_id.value}"
+        ids = _APICURIO_IDS[self._apicurio_id or schema_id.kind]
+        path = f"{self._apicurio}/ids/{ids}/{schema_id.value}"
         text = self._get(path, as_text=True)
         if text is None:
             raise UnknownSchemaError(f"{schema_id} is unknown to {self._apicurio}")
