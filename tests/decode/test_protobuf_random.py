@@ -60,7 +60,7 @@ def assert_decoded(
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_messages_of_random_schemas_when_decoded_then_are_as_google_has_them(rng: Random) -> None:
     schema = schema_of(random_schema(rng))
     assert_decoded(schema, random_messages(rng, message_class(schema), 5))
@@ -84,7 +84,7 @@ def mutated(rng: Random, row: bytes) -> bytes:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_messages_when_damaged_then_are_errors_or_as_google_has_them(rng: Random) -> None:
     schema = schema_of(random_schema(rng, overwrites=False))
     rows = [mutated(rng, row) for row in random_messages(rng, message_class(schema), 5)]
@@ -94,7 +94,7 @@ def test_messages_when_damaged_then_are_errors_or_as_google_has_them(rng: Random
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_messages_of_older_schemas_when_decoded_then_are_as_google_reads_them_with_the_newer(
     rng: Random,
 ) -> None:

@@ -6,7 +6,7 @@
 | confluent-headers | the same bytes in the header `__key_schema_id` or `__value_schema_id` of the record; in the payload if it has no such header |
 | apicurio | byte 0 and a contentId of 4 bytes (Apicurio 3), or byte 0 and a globalId of 8 bytes (Apicurio 2) whose first 4 bytes are 0; then a `Ref` for Protobuf |
 | apicurio-headers | an id of 8 bytes in the header `apicurio.value.globalId`, `apicurio.value.contentId` and for keys `apicurio.key...`; for Protobuf the message in the header `apicurio.protobuf.type` (Apicurio 2), a `Ref` in the payload, or both (Apicurio 3) |
-| glue | byte 3, byte 0 or 5 (zlib), a UUID of 16 bytes |
+| glue | byte 3, byte 0 or 5 (zlib), a UUID of 16 bytes; then, compressed with the payload, a message index for Protobuf |
 | none | the payload only |
 | auto | for JSON: as confluent if the first byte is 0 or 1, else the payload only |
 
@@ -27,12 +27,13 @@ from kafkafmt.decode.binary_rows import BinaryRows
 from kafkafmt.decode.grouping import group_rows
 from kafkafmt.decode.message_names import (
     APICURIO_REFS,
+    GLUE_INDEXES,
     MESSAGE_INDEXES,
     WHOLE_NAMES,
     MessageNames,
     ref_of,
 )
-from kafkafmt.decode.payloads import Payloads
+from kafkafmt.decode.payloads import Message, Payloads
 from kafkafmt.decode.schemas.source import IdKind, SchemaId
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Writer(NamedTuple):
     """What framing says of the schema of a payload: its id, and the Protobuf message. None if it does not say."""
 
     schema_id: SchemaId | None
-    message: tuple[int, ...] | str | None
+    message: Message | None
 
 
 class Frames(NamedTuple):
@@ -144,7 +145,7 @@ class _FrameBuilder:
         first, groups = group_rows(keys)
         for group, row in enumerate(first.tolist()):
             members = rows[groups == group] if len(first) > 1 else rows
-            message: tuple[int, ...] | str | None = None
+            message: Message | None = None
             if self.names is not None:
                 try:
                     message = self.names.read(names_in.data[after[row] : stops[row]].tobytes())
@@ -186,8 +187,10 @@ def find_frames(
     with_messages: the payloads are Protobuf, so the framing names messages.
     names: the values of the header `MESSAGE_HEADERS[framing]` of each row, for Protobuf.
     """
-    in_payload = APICURIO_REFS if framing.startswith("apicurio") else MESSAGE_INDEXES
-    builder = _FrameBuilder(rows, in_payload if with_messages and framing != "glue" else None)
+    names_in_payload = APICURIO_REFS if framing.startswith("apicurio") else MESSAGE_INDEXES
+    if framing == "glue":
+        names_in_payload = GLUE_INDEXES
+    builder = _FrameBuilder(rows, names_in_payload if with_messages else None)
     present = np.flatnonzero(rows.present)
     if framing == "none":
         builder.add_unframed(present)
@@ -312,12 +315,15 @@ def _glue(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
     rows = builder.fitting(rows, fits, source, "byte 3, a compression byte and a UUID of 16 bytes")
     compression = source.numbers(rows, 1, 1)
     fits = (compression == _GLUE_PLAIN) | (compression == _GLUE_ZLIB)
-    compressed = rows[compression == _GLUE_ZLIB]
     rows = builder.fitting(rows, fits, source, "compression byte 0 or 5 (zlib) at position 1")
-    ids = _Ids("glue", [source.numbers(rows, 2, 8), source.numbers(rows, 10, 8)])
-    builder.add(rows, ids, source, source.starts[rows] + _GLUE_HEADER_BYTES)
-    if len(compressed):
-        _decompress(builder, compressed)
+    words = [source.numbers(rows, 2, 8), source.numbers(rows, 10, 8)]
+    builder.starts[rows] += _GLUE_HEADER_BYTES
+    _decompress(builder, rows[source.numbers(rows, 1, 1) == _GLUE_ZLIB])
+    whole = ~np.isin(rows, np.fromiter(builder.errors, np.int64, len(builder.errors)))
+    rows = rows[whole]
+    plain = BinaryRows(builder.data, builder.starts.copy(), builder.ends, source.present)
+    builder.rows = plain
+    builder.add(rows, _Ids("glue", words).of(whole), plain, plain.starts[rows])
 
 
 def _decompress(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
@@ -341,7 +347,6 @@ def _decompress(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
         except zlib.error as error:
             problem = f"expected a zlib stream; {error}"
         if problem is not None:
-            builder.groups[row] = -1
             builder.errors[row] = f"position {_GLUE_HEADER_BYTES}: {problem}"
             continue
         parts.append(np.frombuffer(plain, np.uint8))

@@ -1,4 +1,4 @@
-"""How framing names the Protobuf message of a payload: Confluent's message indexes, Apicurio's `Ref` and its header."""
+"""How framing names the Protobuf message of a payload: Confluent's and AWS Glue's indexes, Apicurio's names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from kafkafmt.decode.payloads import Message
 
 Lengths: TypeAlias = "Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]"
 
@@ -28,7 +30,7 @@ class MessageNames(NamedTuple):
 
     what: str
     lengths: Lengths
-    read: Callable[[bytes], tuple[int, ...] | str]
+    read: Callable[[bytes], Message]
 
 
 def _bytes_at(
@@ -97,6 +99,20 @@ def _read_ref(name: bytes) -> str:
         raise ValueError(f"expected a name in UTF-8; found {name[3:].hex()}") from None
 
 
+def _varint_lengths(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    lengths = np.zeros(len(starts), np.int64)
+    for length in range(_MAX_VARINT_BYTES, 0, -1):
+        byte = _bytes_at(data, starts + length - 1, ends)
+        lengths[(byte >= 0) & (byte < 0x80)] = length
+    return lengths
+
+
+def _read_varint(name: bytes) -> int:
+    return sum((byte & 0x7F) << (7 * place) for place, byte in enumerate(name))
+
+
 def ref_of(name: str) -> bytes:
     """Return the `Ref` with a name of at most 125 bytes, with its length before it."""
     text = name.encode()
@@ -120,3 +136,4 @@ def _read_whole(name: bytes) -> str:
 MESSAGE_INDEXES = MessageNames("message indexes", _index_lengths, _read_indexes)
 APICURIO_REFS = MessageNames("a Ref with the name of the message", _ref_lengths, _read_ref)
 WHOLE_NAMES = MessageNames("the name of the message", _whole_lengths, _read_whole)
+GLUE_INDEXES = MessageNames("a message index", _varint_lengths, _read_varint)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+Message: TypeAlias = "tuple[int, ...] | str | int"
 SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]  # as schema registries name them
 
 
@@ -33,13 +34,14 @@ class Schema:
     references: the schemas that this one refers to, by the name with which it does: the full name of an Avro type, the
         path of a Protobuf import, the `$ref` of a JSON Schema. They have references themselves.
     message: the Protobuf message of the payloads: its full name, or its index in the file, the index of the message
-        nested in that, and so on, as Confluent's framing has them. Other kinds leave the default.
+        nested in that, and so on, as Confluent's framing has them, or its index among all messages of the file in the
+        order of their full names, as AWS Glue's framing has it. Other kinds leave the default.
     """
 
     kind: SchemaKind
     content: str | bytes
     references: tuple[tuple[str, Schema], ...] = ()
-    message: tuple[int, ...] | str = (0,)
+    message: Message = (0,)
 
 
 class Payloads(NamedTuple):

@@ -56,6 +56,8 @@ def message_descriptors(schema: Schema) -> list[Descriptor]:
     file = _file_descriptor(Schema(schema.kind, schema.content, schema.references))
     if isinstance(schema.message, str):
         return [_message_named(file, schema.message)]
+    if isinstance(schema.message, int):
+        return [_message_numbered(file, schema.message)]
     found = [_message_at(file, schema.message, with_entries=counted) for counted in (False, True)]
     known = [message for message in found if message is not None]
     if not known:
@@ -74,6 +76,17 @@ def _message_named(file: FileDescriptor, name: str) -> Descriptor:
         except KeyError:
             continue
     raise SchemaError(f"the Protobuf schema has no message {name}")
+
+
+def _message_numbered(file: FileDescriptor, index: int) -> Descriptor:
+    """Return the message with an index among all messages in the order of their full names, as AWS Glue has it."""
+    found = list(file.message_types_by_name.values())
+    for message in found:  # which grows
+        found.extend(message.nested_types)
+    found.sort(key=lambda message: message.full_name)
+    if not 0 <= index < len(found) or found[index].GetOptions().map_entry:
+        raise SchemaError(f"the Protobuf schema has no message with the index {index} of AWS Glue")
+    return found[index]
 
 
 def _message_at(file: FileDescriptor, indexes: tuple[int, ...], *, with_entries: bool) -> Descriptor | None:
