@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from random import Random
 from typing import Any
 
@@ -162,6 +163,11 @@ def schema_of(file: pb.FileDescriptorProto) -> Schema:
 
 def message_class(schema: Schema) -> type[Message]:
     return message_factory.GetMessageClass(message_descriptors(schema)[0])
+
+
+def has_long_varint(payload: bytes) -> bool:
+    """Return whether there may be a varint with more than 64 bits: upb refuses it, and other parsers do not."""
+    return re.search(rb"[\x80-\xff]{9}[\x02-\xff]", payload, re.DOTALL) is not None
 
 
 def fill(rng: Random, message: Message, depth: int = 0) -> None:

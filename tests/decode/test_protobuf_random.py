@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from random import Random
 
 from google.protobuf.message import DecodeError, Message
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from decode.protobuf_messages import (
     assert_agrees,
     fill,
+    has_long_varint,
     message_class,
     older_schema,
     random_schema,
@@ -88,8 +88,8 @@ def mutated(rng: Random, row: bytes) -> bytes:
 def test_messages_when_damaged_then_are_errors_or_as_google_has_them(rng: Random) -> None:
     schema = schema_of(random_schema(rng, overwrites=False))
     rows = [mutated(rng, row) for row in random_messages(rng, message_class(schema), 5)]
-    # upb refuses varints with more than 64 bits, ends at a field number of 0, and does not check texts of proto2.
-    kept = [row for row in rows if not re.search(rb"[\x80-\xff]{9}[\x02-\xff]", row, re.DOTALL)]
+    kept = [row for row in rows if not has_long_varint(row)]
+    # upb ends at a field number of 0, and does not check texts of proto2.
     assert_decoded(schema, kept, refused=("expected a field number", "expected UTF-8"))
 
 

@@ -27,6 +27,7 @@ TARGETS = (
     "broker_file",
     "metadata",
     "record_lines",
+    "protobuf",
 )
 # Of these the bytes are no record sets.
 PLAIN_TARGETS = (
@@ -38,6 +39,7 @@ PLAIN_TARGETS = (
     "coordinators",
     "broker_file",
     "record_lines",
+    "protobuf",
 )
 
 with atheris.instrument_imports(include=["kafkafmt"]):

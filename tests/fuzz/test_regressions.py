@@ -26,6 +26,7 @@ TARGETS = (
     "broker_file",
     "metadata",
     "record_lines",
+    "protobuf",
 )
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))
