@@ -138,7 +138,7 @@ def protobuf_row(size: int) -> Row:
     from google.protobuf import message_factory
 
     from kafkafmt.decode import Schema
-    from kafkafmt.decode.protobuf_schemas import message_descriptors
+    from kafkafmt.decode.protobuf.schemas import message_descriptors
 
     schema = Schema("PROTOBUF", _ORDER, message="bench.Order")
     order = message_factory.GetMessageClass(message_descriptors(schema)[0])

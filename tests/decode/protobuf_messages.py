@@ -13,7 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from kafkafmt.decode import Schema
-from kafkafmt.decode.protobuf_schemas import message_descriptors
+from kafkafmt.decode.protobuf.schemas import message_descriptors
 
 FieldProto = pb.FieldDescriptorProto
 SCALARS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 18)

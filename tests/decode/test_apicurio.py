@@ -17,7 +17,7 @@ from decode.rows import Headers, batch
 from decode.stand_in import CONFLUENT_PATH, Registry
 from decode.test_decoding import decode
 from kafkafmt.decode import Decoding, Schema, SchemaRegistry
-from kafkafmt.decode.protobuf_schemas import message_descriptors
+from kafkafmt.decode.protobuf.schemas import message_descriptors
 from oracle.kafka import java
 
 pytestmark = [pytest.mark.oracle, pytest.mark.full]

@@ -12,7 +12,7 @@ from decode.rows import payloads
 from kafkafmt.decode import Schema, SchemaError
 from kafkafmt.decode.payloads import DecodedPayloads
 from kafkafmt.decode.protobuf import FORMAT
-from kafkafmt.decode.protobuf_schemas import message_descriptors
+from kafkafmt.decode.protobuf.schemas import message_descriptors
 
 ORDER = """
 syntax = "proto3";

@@ -18,7 +18,7 @@ from decode.stand_in import Registry
 from decode.test_decoding import decode
 from kafkafmt.decode import Decoding, Schema, SchemaError
 from kafkafmt.decode.protobuf import FORMAT
-from kafkafmt.decode.protobuf_schemas import message_descriptors
+from kafkafmt.decode.protobuf.schemas import message_descriptors
 
 MONEY = Schema(
     "PROTOBUF", 'syntax = "proto3"; package money; message Amount { int64 units = 1; string currency = 2; }'

@@ -35,10 +35,10 @@ import pyarrow as pa
 
 from _kafkafmt.payloads.protobuf import MessageScanner
 from kafkafmt.columns.arrow import boolean_array, number_array, string_array
-from kafkafmt.decode import protobuf_columns as columns
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, Schema, SchemaError
-from kafkafmt.decode.protobuf_columns import Column, Run, payload_cells, without_rows
-from kafkafmt.decode.protobuf_fields import (
+from kafkafmt.decode.protobuf import columns
+from kafkafmt.decode.protobuf.columns import Column, Run, payload_cells, without_rows
+from kafkafmt.decode.protobuf.fields import (
     BOOL,
     NUMBER_TYPES,
     STRING,
@@ -48,7 +48,7 @@ from kafkafmt.decode.protobuf_fields import (
     scanned_field,
     stored_type,
 )
-from kafkafmt.decode.protobuf_schemas import message_descriptors
+from kafkafmt.decode.protobuf.schemas import message_descriptors
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
