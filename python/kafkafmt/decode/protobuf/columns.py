@@ -1,4 +1,4 @@
-"""How values of Protobuf fields become Arrow arrays: a `Column` for each kind of value.
+"""Messages and their fields as Arrow arrays.
 
 The kernel scans all messages of one type in one call, and returns the ranges of the messages in them, which the next
 call scans. So there is a call for each message type of the schema, whatever the number of payloads.
@@ -7,15 +7,16 @@ call scans. So there is a call for each message type of the schema, whatever the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.payloads.protobuf import FieldColumn, MessageScanner, ScanStatus, join_ranges
 from kafkafmt.columns.arrow import bitmap, boolean_array, number_array, string_array
-from kafkafmt.decode.payloads import Payloads
+from kafkafmt.decode.protobuf.cells import Cells, Column, Run
+from kafkafmt.decode.protobuf.scalars import Enums, text_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,146 +39,6 @@ _EXPECTED = {
     ScanStatus.NOT_UTF8: "UTF-8; found other bytes",
     ScanStatus.REQUIRED_MISSING: "the field, which is required; found none",
 }
-
-
-@dataclass
-class Run:
-    """One call of a decoder. errors: what is wrong with payloads, by index; the first that was found."""
-
-    payloads: Payloads
-    errors: dict[int, str] = field(default_factory=dict)
-
-    def fail(self, cells: Cells, cell: int, path: str, problem: str) -> None:
-        """Add an error to the payload of a message, at its first byte."""
-        place = cell if cells.owners is None else int(np.searchsorted(cells.owners, cell))
-        self.fail_at(int(cells.rows[cell]), int(cells.values[place, 0]), path, problem)
-
-    def fail_at(self, row: int, position: int, path: str, problem: str) -> None:
-        """Add an error to a payload. position: in the bytes of all payloads."""
-        start = int(self.payloads.starts[row])
-        place = path or "the message"
-        self.errors.setdefault(row, f"position {position - start}, {place}: expected {problem}")
-
-
-@dataclass(frozen=True)
-class Cells:
-    """The values of a field of many messages, or the items of a repeated one.
-
-    values: numbers, or ranges of bytes as two columns. owners: of ranges of messages, the cell that each belongs to,
-    ascending; a cell with several ranges is merged. present: uint8 a cell; None if all are. rows: the payload of each
-    cell.
-    """
-
-    values: NDArray[Any]
-    owners: NDArray[np.int64] | None
-    present: NDArray[np.uint8] | None
-    rows: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def valid(self) -> NDArray[np.bool_] | None:
-        return None if self.present is None else self.present.view(np.bool_)
-
-    def present_ones(self) -> Cells:
-        """Return the messages that are present."""
-        if self.owners is None:
-            return self
-        cells, owners = np.unique(self.owners, return_inverse=True)
-        return Cells(self.values, owners.reshape(-1), None, self.rows[cells])
-
-    def chosen(self, among: NDArray[np.bool_]) -> list[int]:
-        """Return those of some cells that are present."""
-        valid = self.valid
-        found: list[int] = np.flatnonzero(among if valid is None else among & valid).tolist()
-        return found
-
-
-class Column(Protocol):
-    """Makes Arrow arrays of one kind of value."""
-
-    @property
-    def type(self) -> pa.DataType: ...
-
-    def array(self, run: Run, cells: Cells) -> pa.Array:
-        """Return the values of cells; null for those that are absent. Adds errors of payloads to the run."""
-        ...
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Numbers, whose bytes are as the type has them."""
-
-    type: pa.DataType
-
-    def array(self, run: Run, cells: Cells) -> pa.Array:
-        return number_array(self.type, cells.values, cells.valid)
-
-
-class NarrowNumbers:
-    """Numbers of a type with another range. stored: how the kernel's integers are read."""
-
-    def __init__(self, numbers: Numbers, stored: np.dtype[Any], path: str) -> None:
-        self.type = numbers.type
-        self._numbers, self._stored, self._path = numbers, stored, path
-
-    def array(self, run: Run, cells: Cells) -> pa.Array:
-        given = cells.values.view(self._stored)
-        fitting = given.astype(self.type.to_pandas_dtype())
-        for cell in cells.chosen((fitting.astype(self._stored) != given) | ((fitting < 0) != (given < 0))):
-            problem = f"{self._path}: expected a number of type {self.type}; found {given[cell]}"
-            run.errors.setdefault(int(cells.rows[cell]), problem)
-        return self._numbers.array(run, replace(cells, values=fitting))
-
-
-class Booleans:
-    """Booleans."""
-
-    type = pa.bool_()
-
-    def array(self, run: Run, cells: Cells) -> pa.Array:
-        return boolean_array(cells.values != 0, cells.valid)
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """Bytes, or text, which the kernel has checked."""
-
-    type: pa.DataType
-
-    def array(self, run: Run, cells: Cells) -> pa.Array:
-        data, offsets = join_ranges(run.payloads.data, cells.values)
-        return string_array(self.type, offsets, data, cells.valid)
-
-
-class Enums:
-    """Numbers of enums as their names. A number without a name is text with the number."""
-
-    type = pa.string()
-
-    def __init__(self, names: dict[int, str], *, is_closed: bool) -> None:
-        self.default = next(iter(names))
-        numbers = sorted(names)
-        self._numbers = np.array(numbers, np.int32)
-        self._names = text_array([names[number] for number in numbers])
-        self.is_closed = is_closed
-
-    def array(self, run: Run, cells: Cells) -> pa.Array:
-        values = cells.values
-        places = np.minimum(np.searchsorted(self._numbers, values), len(self._numbers) - 1)
-        known = self._numbers[places] == values
-        names = self._names
-        if not known.all():
-            unknown = values[~known]
-            others, indexes = np.unique(unknown, return_inverse=True)
-            places[~known] = len(names) + indexes.reshape(-1)
-            names = pa.concat_arrays([names, text_array([str(number) for number in others.tolist()])])
-        return names.take(number_array(pa.int64(), places.astype(np.int64), cells.valid))
-
-    def is_known(self, values: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return which numbers have a name."""
-        return np.isin(values, self._numbers)
 
 
 class MessageColumn:
@@ -293,14 +154,6 @@ class JsonTexts:
                 problem = " ".join(str(error).split()) or type(error).__name__
                 run.fail(cells, cell, self._path, f"google.protobuf.{self._name}; {problem}")
         return text_array(texts, cells.valid)
-
-
-def text_array(texts: Sequence[str], valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return texts as an Arrow array."""
-    parts = [text.encode() for text in texts]
-    offsets = np.zeros(len(parts) + 1, np.int32)
-    np.cumsum([len(part) for part in parts], out=offsets[1:])
-    return string_array(pa.string(), offsets, b"".join(parts), valid)
 
 
 class Message:
@@ -490,20 +343,3 @@ def item_offsets(column: FieldColumn) -> NDArray[np.int32]:
     if offsets[-1] > np.iinfo(np.int32).max:
         raise OverflowError(f"{offsets[-1]} items do not fit into one column with int32 offsets")
     return offsets.astype(np.int32)
-
-
-def payload_cells(payloads: Payloads) -> Cells:
-    """Return payloads as the cells of a message."""
-    ranges = np.stack([payloads.starts, payloads.ends], axis=1)
-    rows = np.arange(len(payloads))
-    return Cells(ranges, rows, None, rows)
-
-
-def without_rows(array: pa.Array, rows: Sequence[int]) -> pa.Array:
-    """Return an array without nulls with null at some rows."""
-    valid = np.ones(len(array), np.bool_)
-    valid[list(rows)] = False
-    if not pa.types.is_struct(array.type):
-        return array.take(number_array(pa.int64(), np.arange(len(array)), valid))
-    children = [array.field(place) for place in range(array.type.num_fields)]
-    return pa.Array.from_buffers(array.type, len(array), [bitmap(valid)], children=children)

@@ -36,8 +36,8 @@ import pyarrow as pa
 from _kafkafmt.payloads.protobuf import MessageScanner
 from kafkafmt.columns.arrow import boolean_array, number_array, string_array
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, Schema, SchemaError
-from kafkafmt.decode.protobuf import columns
-from kafkafmt.decode.protobuf.columns import Column, Run, payload_cells, without_rows
+from kafkafmt.decode.protobuf import columns, scalars
+from kafkafmt.decode.protobuf.cells import Column, Run, payload_cells, without_rows
 from kafkafmt.decode.protobuf.fields import (
     BOOL,
     NUMBER_TYPES,
@@ -200,13 +200,13 @@ class _Planner:
             return _enum(found.enum_type)
         kind: int = found.type
         if kind == BOOL:
-            return columns.Booleans()
+            return scalars.Booleans()
         if kind not in NUMBER_TYPES:
-            return columns.Bytes(pa.string() if kind == STRING else pa.binary())
-        numbers = columns.Numbers(NUMBER_TYPES[kind])
+            return scalars.Bytes(pa.string() if kind == STRING else pa.binary())
+        numbers = scalars.Numbers(NUMBER_TYPES[kind])
         if kind == pair.stored:
             return numbers
-        return columns.NarrowNumbers(numbers, number_dtype(pair.stored), path)
+        return scalars.NarrowNumbers(numbers, number_dtype(pair.stored), path)
 
 
 class _Pair(NamedTuple):
@@ -221,21 +221,21 @@ class _Pair(NamedTuple):
         return None if self.written is None else self.written.message_type
 
 
-def _enum(found: EnumDescriptor) -> columns.Enums:
+def _enum(found: EnumDescriptor) -> scalars.Enums:
     names: dict[int, str] = {}
     for value in found.values:  # of names for the same number the first one counts
         names.setdefault(value.number, value.name)
-    return columns.Enums(names, is_closed=found.is_closed)
+    return scalars.Enums(names, is_closed=found.is_closed)
 
 
 def _default(found: FieldDescriptor, value: Column) -> pa.Array:
     """Return the default value of a field as an array."""
     default: Any = found.default_value
-    if isinstance(value, columns.Enums):
+    if isinstance(value, scalars.Enums):
         assert found.enum_type is not None
-        return columns.text_array([found.enum_type.values_by_number[default].name])
+        return scalars.text_array([found.enum_type.values_by_number[default].name])
     if isinstance(default, str):
-        return columns.text_array([default])
+        return scalars.text_array([default])
     if isinstance(default, bytes):
         return string_array(pa.binary(), np.array([0, len(default)], np.int32), default)
     if isinstance(default, bool):
