@@ -121,6 +121,29 @@ def test_descriptors_when_an_import_is_only_for_options_then_it_may_be_missing()
         FORMAT.read_type(Schema("PROTOBUF", pb.FileDescriptorSet(file=[file]).SerializeToString()))
 
 
+CLIENT_FILES = """
+syntax = "proto3";
+import "confluent/meta.proto";
+import "confluent/types/decimal.proto";
+import "google/type/date.proto";
+message A {
+  confluent.type.Decimal price = 1 [(confluent.field_meta).doc = "price", (confluent.field_meta).tags = "PII"];
+  google.type.Date day = 2;
+}
+"""
+
+
+@pytest.mark.parametrize("make", [lambda schema: schema, serialized], ids=["text", "registry"])
+def test_schema_when_it_imports_files_that_clients_have_then_no_reference_is_needed(make: Any) -> None:
+    schema = make(Schema("PROTOBUF", CLIENT_FILES))
+    result = FORMAT.decoder(schema, schema).decode(
+        payloads([b"\x0a\x05\x0a\x01\x05\x18\x02\x12\x03\x08\xe8\x0f"])
+    )
+    assert result.array.to_pylist() == [
+        {"price": {"value": b"\x05", "precision": 0, "scale": 2}, "day": {"year": 2024, "month": 0, "day": 0}}
+    ]
+
+
 @pytest.mark.parametrize(
     ("message", "names"),
     [

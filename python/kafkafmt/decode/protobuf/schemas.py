@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode.payloads import Schema, SchemaError
+from kafkafmt.decode.protobuf.imports import OPTIONS_FILE, text_of_import, texts_of_imports
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FileDescriptor
@@ -131,8 +132,8 @@ def _in_order(files: dict[str, Any]) -> Iterator[Any]:
         if len(graph) == _MAX_FILES:
             raise SchemaError(f"the Protobuf schema imports more than {_MAX_FILES} files")
         if name not in known:
-            known[name] = _standard_file(name)
-        _drop_imports(known[name], lambda imported: imported not in known and imported not in _STANDARD_FILES)
+            known.update(_known_files(name))
+        _drop_imports(known[name], lambda imported: imported not in known and not _is_known(imported))
         graph[name] = list(known[name].dependency)
         needed.extend(graph[name])
     try:
@@ -158,12 +159,24 @@ def _drop_imports(file: Any, is_missing: Any) -> None:
     file.public_dependency.extend(kept.index(name) for name in public if name in kept)
 
 
-def _standard_file(name: str) -> Any:
-    """Return a file that comes with Protobuf, such as google/protobuf/timestamp.proto."""
+def _is_known(name: str) -> bool:
+    """Return whether a file is known without a reference. Files with options are left out: no payload needs them."""
+    return name in _STANDARD_FILES or (name != OPTIONS_FILE and text_of_import(name) is not None)
+
+
+def _known_files(name: str) -> dict[str, Any]:
+    """Return a file that comes with Protobuf or with clients of registries, with those that it imports."""
+    if name not in _STANDARD_FILES:
+        text = text_of_import(name)
+        assert text is not None
+        files = _compiled(Schema("PROTOBUF", text))
+        file = files[next(reversed(files))]
+        file.name = name
+        return {**files, name: file}
     module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
     file = _protobuf("google.protobuf.descriptor_pb2").FileDescriptorProto()
     module.DESCRIPTOR.CopyToProto(file)
-    return file
+    return {name: file}
 
 
 def _descriptor_files(schema: Schema) -> dict[str, Any]:
@@ -234,6 +247,7 @@ def _compiled(schema: Schema) -> dict[str, Any]:
         if isinstance(reference.content, bytes):
             raise SchemaError(f"the Protobuf schema is text, but its import {name} has descriptors")
         texts[name] = reference.content
+    texts = {**texts_of_imports(texts.values()), **texts}
     with TemporaryDirectory(prefix="kafkafmt-protoc-") as folder:
         sources, out = Path(folder, "sources"), Path(folder, "descriptors")
         for name, text in texts.items():
