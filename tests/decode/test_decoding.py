@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,18 @@ def test_json_schema_when_versions_are_mixed_then_rows_have_the_newest_type(regi
     errors = decoded.column("value_error").to_pylist()
     assert [error is None for error in errors] == [True, True, True, False, True, False]
     assert decoded.column("offset").to_pylist() == list(range(100, 106))
+
+
+def test_json_when_its_ids_are_guids_in_headers_then_rows_are_decoded(registry: Registry) -> None:
+    client = SchemaRegistryClient({"url": registry.url})
+    settings = {"schema.id.serializer": header_schema_id_serializer}
+    serializer = JSONSerializer(json.dumps(FIRST), client, conf=settings)
+    context = SerializationContext("orders", MessageField.VALUE, [])
+    records = batch([serializer({"id": 1}, context), b"{}"], headers=[context.headers, None])
+    decoding = Decoding(value="json", schemas=registry.url, framing="confluent-headers")
+    decoded = decode(decoding, records, topics=("orders",))
+    assert decoded.column("value").to_pylist() == [{"id": 1, "placed": None}, None]
+    assert context.headers == [("__value_schema_id", b"\1" + uuid.UUID(registry.schemas[1]["guid"]).bytes)]
 
 
 def test_newest_schema_when_the_topic_has_no_subject_then_is_of_the_subject_of_the_records(
