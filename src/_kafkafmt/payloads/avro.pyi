@@ -4,8 +4,6 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from _kafkafmt.payloads.nodes import NodeArrays
-
 class Operation(IntEnum):
     SKIP_NOTHING = 0
     SKIP_VARINT = 1
@@ -74,4 +72,7 @@ class PayloadReader:
     ) -> None: ...
     def read(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> tuple[list[NodeArrays], NDArray[np.int64]]: ...
+    ) -> tuple[
+        list[tuple[int, NDArray[np.uint8] | None, NDArray[np.int32] | None, NDArray[np.uint8] | None]],
+        NDArray[np.int64],
+    ]: ...

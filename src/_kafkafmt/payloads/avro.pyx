@@ -398,7 +398,7 @@ cdef int read_decimal(Run* run, const Step* step, Node* node) noexcept nogil:
         limbs[i >> 3] = (
             limbs[i >> 3] & ~(<uint64_t>0xFF << (8 * (i & 7))) | <uint64_t>data[size - 1 - i] << (8 * (i & 7))
         )
-    carry = sign & 1
+    carry = 0
     for i in range(LIMBS):  # limits minus the magnitude: it must not be negative
         carry = subtract_magnitude(&limits[i], limbs[i], sign, carry)
     if unlikely(limits[LIMBS - 1] >> 63):
@@ -413,8 +413,8 @@ cdef inline uint64_t subtract_magnitude(uint64_t* limit, uint64_t limb, uint8_t 
     """Subtract a limb from that of the limit, or add that of a negative number. Returns the carry."""
     cdef uint64_t before = limit[0]
     if sign:
-        limit[0] = before + limb
-        return limit[0] < before
+        limit[0] = before + limb + carry
+        return limit[0] < before or (limit[0] == before and carry)
     limit[0] = before - limb - carry
     return before < limb or (before == limb and carry)
 

@@ -1,8 +1,10 @@
 from enum import IntEnum
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
+
+__pyx_capi__: dict[str, object]
 
 class Layout(IntEnum):
     EMPTY = 0
@@ -11,16 +13,12 @@ class Layout(IntEnum):
     LIST = 3
     STRUCT = 4
 
-# The length of a node, its validity, its offsets, and its data.
-NodeArrays: TypeAlias = tuple[
-    int, NDArray[np.uint8] | None, NDArray[np.int32] | None, NDArray[np.uint8] | None
-]
-
 @final
-class Memory:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+class Memory: ...
 
 @final
 class NodeColumns:
-    def __init__(self, specifications: NDArray[np.int64]) -> None: ...
-    def take(self) -> list[NodeArrays]: ...
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
+    def take(
+        self,
+    ) -> list[tuple[int, NDArray[np.uint8] | None, NDArray[np.int32] | None, NDArray[np.uint8] | None]]: ...

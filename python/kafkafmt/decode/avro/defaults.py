@@ -1,0 +1,159 @@
+"""Defaults of fields as Avro's bytes: the program reads them as it reads payloads (Avro 1.12, "Complex Types")."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from kafkafmt.decode.avro.schemas import MISSING, Array, AvroType, Enum, Fixed, Map, Primitive, Record, Union
+
+_BYTES_ENCODING = "latin-1"  # the default of bytes is text whose code points are the bytes
+_MAX_DEFAULT_BYTES = 1 << 20
+
+
+class WrongDefaultError(ValueError):
+    """A default is not a value of its type."""
+
+
+def encoded_default(kind: AvroType, value: Any) -> bytes:
+    """Return a default as bytes. That of a union is of the first branch that can have it, as since Avro 1.12.
+
+    Raises WrongDefaultError if the type has no such value.
+    """
+    out = bytearray()
+    _write(kind, value, out)
+    return bytes(out)
+
+
+def _write(kind: AvroType, value: Any, out: bytearray) -> None:
+    if len(out) > _MAX_DEFAULT_BYTES:
+        raise WrongDefaultError(f"it takes more than {_MAX_DEFAULT_BYTES} bytes")
+    if isinstance(kind, Primitive):
+        _PRIMITIVES[kind.kind](value, out)
+    elif isinstance(kind, Enum):
+        _ensure(value in kind.symbols, value, f"a symbol of {kind.name}")
+        _write_integer(kind.symbols.index(value), out)
+    elif isinstance(kind, Fixed):
+        data = _octets(value)
+        _ensure(len(data) == kind.size, value, f"{kind.size} bytes")
+        out += data
+    elif isinstance(kind, Union):
+        _write_branch(kind, value, out)
+    elif isinstance(kind, Array):
+        _ensure(isinstance(value, list), value, "a list")
+        _write_block(value, lambda item: _write(kind.items, item, out), out)
+    elif isinstance(kind, Map):
+        _ensure(isinstance(value, dict), value, "an object")
+        _write_block(value.items(), lambda entry: _write_entry(kind, entry, out), out)
+    else:
+        _write_record(kind, value, out)
+
+
+def _write_record(kind: Record, value: Any, out: bytearray) -> None:
+    _ensure(isinstance(value, dict), value, "an object")
+    for part in kind.fields:
+        found = value.get(part.name, part.default)
+        _ensure(found is not MISSING, value, f"a field {part.name}")
+        _write(part.type, found, out)
+
+
+def _write_entry(kind: Map, entry: tuple[str, Any], out: bytearray) -> None:
+    _write_text(entry[0], out)
+    _write(kind.values, entry[1], out)
+
+
+def _write_branch(kind: Union, value: Any, out: bytearray) -> None:
+    for number, branch in enumerate(kind.branches):
+        found = bytearray()
+        try:
+            _write(branch, value, found)
+        except WrongDefaultError:
+            continue
+        _write_integer(number, out)
+        out += found
+        return
+    raise WrongDefaultError(f"no branch of the union can have {value!r}")
+
+
+def _write_block(items: Any, write: Callable[[Any], Any], out: bytearray) -> None:
+    if items:
+        _write_integer(len(items), out)
+    for item in items:
+        write(item)
+    out.append(0)
+
+
+def _write_integer(value: int, out: bytearray) -> None:
+    raw = (value << 1) ^ (value >> 63)
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def _write_text(value: Any, out: bytearray) -> None:
+    _ensure(isinstance(value, str), value, "text")
+    _write_octets(value.encode("utf-8", "surrogatepass"), out)
+
+
+def _write_octets(data: bytes, out: bytearray) -> None:
+    _write_integer(len(data), out)
+    out += data
+
+
+def _octets(value: Any) -> bytes:
+    _ensure(isinstance(value, str), value, "text")
+    try:
+        return bytes(value, _BYTES_ENCODING)
+    except UnicodeEncodeError:
+        raise WrongDefaultError(f"expected code points up to 255; found {value!r}") from None
+
+
+def _ensure(fits: bool, value: Any, expected: str) -> None:
+    if not fits:
+        raise WrongDefaultError(f"expected {expected}; found {value!r}")
+
+
+def _write_null(value: Any, out: bytearray) -> None:
+    _ensure(value is None, value, "null")
+
+
+def _write_boolean(value: Any, out: bytearray) -> None:
+    _ensure(isinstance(value, bool), value, "true or false")
+    out.append(int(value))
+
+
+def _integer_writer(bits: int) -> Callable[[Any, bytearray], None]:
+    def write(value: Any, out: bytearray) -> None:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        _ensure(is_whole and -(1 << bits - 1) <= value < 1 << bits - 1, value, f"an integer of {bits} bits")
+        _write_integer(value, out)
+
+    return write
+
+
+def _float_writer(form: str) -> Callable[[Any, bytearray], None]:
+    names = {"NaN", "Infinity", "-Infinity"}
+
+    def write(value: Any, out: bytearray) -> None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        _ensure(is_number or (isinstance(value, str) and value in names), value, "a number")
+        try:
+            out += struct.pack(form, float(value))
+        except OverflowError:
+            raise WrongDefaultError(f"{value!r} is too large") from None
+
+    return write
+
+
+_PRIMITIVES: dict[str, Callable[[Any, bytearray], None]] = {
+    "null": _write_null,
+    "boolean": _write_boolean,
+    "int": _integer_writer(32),
+    "long": _integer_writer(64),
+    "float": _float_writer("<f"),
+    "double": _float_writer("<d"),
+    "bytes": lambda value, out: _write_octets(_octets(value), out),
+    "string": _write_text,
+}
