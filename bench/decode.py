@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import time
@@ -14,7 +15,7 @@ from pyarrow import json as arrow_json
 
 from bench.table import aligned
 from kafkafmt.columns.read import arrow_schema
-from kafkafmt.decode import Decoding
+from kafkafmt.decode import Decoding, Schema
 
 _ROUNDS = 7
 
@@ -91,6 +92,113 @@ def json_row(size: int, framed: bool) -> Row:
         len(lines),
         1,
     )
+
+
+AVRO_FLAT: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": "string"},
+        {"name": "amount", "type": "double"},
+        {"name": "paid", "type": "boolean"},
+        {"name": "count", "type": "int"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "SENT", "DONE"]}},
+        {"name": "rate", "type": "float"},
+        {"name": "code", "type": ["null", "int"]},
+    ],
+}
+AVRO_NESTED: dict[str, Any] = {
+    "type": "record",
+    "name": "Cart",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {
+            "name": "place",
+            "type": {
+                "type": "record",
+                "name": "Place",
+                "fields": [{"name": "city", "type": "string"}, {"name": "zip", "type": ["null", "int"]}],
+            },
+        },
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [{"name": "sku", "type": "string"}, {"name": "price", "type": "double"}],
+                },
+            },
+        },
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+    ],
+}
+
+
+def avro_record(number: int, nested: bool, source: random.Random) -> dict[str, Any]:
+    """Return a record of AVRO_FLAT or AVRO_NESTED."""
+    if nested:
+        return {
+            "id": number,
+            "place": {"city": "Zürich", "zip": source.choice([None, 8000 + number % 50])},
+            "lines": [{"sku": f"sku-{source.randrange(9999)}", "price": source.random()} for _ in range(4)],
+            "tags": {f"k{place}": f"v{source.randrange(99)}" for place in range(2)},
+        }
+    return {
+        "id": number,
+        "user": f"user-{source.randrange(1000)}",
+        "amount": source.random() * 100,
+        "paid": True,
+        "count": source.randrange(10_000),
+        "note": source.choice([None, "a short note"]),
+        "placed": 1_700_000_000_000 + number,
+        "state": source.choice(["NEW", "SENT", "DONE"]),
+        "rate": 0.5,
+        "code": source.choice([None, 7]),
+    }
+
+
+def avro_values(count: int, nested: bool) -> list[bytes]:
+    """Return payloads with Confluent's framing."""
+    import fastavro
+
+    source = random.Random(7)
+    schema = fastavro.parse_schema(AVRO_NESTED if nested else AVRO_FLAT)
+    values = []
+    for number in range(count):
+        out = io.BytesIO(b"\0\0\0\0\1")
+        out.seek(0, io.SEEK_END)
+        fastavro.schemaless_writer(out, schema, avro_record(number, nested, source))
+        values.append(out.getvalue())
+    return values
+
+
+def avro_row(nested: bool) -> Row:
+    """Return the row of Avro payloads, against fastavro row by row and pyarrow's table of its rows."""
+    import fastavro
+
+    document = AVRO_NESTED if nested else AVRO_FLAT
+    values = avro_values(50_000, nested)
+    schema = Schema("AVRO", json.dumps(document))
+    decoder = Decoding(value="avro", schemas={1: schema}, reader_schema=schema).decoder(["value"])
+    batch = records(values)
+    parsed = fastavro.parse_schema(document)
+    kind = pa.schema(list(decoder.schema.field("value").type))
+
+    def by_fastavro() -> pa.Table:
+        rows = [fastavro.schemaless_reader(io.BytesIO(value[5:]), parsed) for value in values]
+        return pa.Table.from_pylist(rows, schema=kind)
+
+    decoded = decoder.decode(batch)
+    assert not decoded.column("value").null_count
+    assert decoded.column("value").to_pylist() == by_fastavro().to_struct_array().to_pylist()
+    size = sum(map(len, values))
+    name = f"Avro, {'nested' if nested else '10 fields'}"
+    return Row(name, "fastavro, row by row", lambda: decoder.decode(batch), by_fastavro, size, 3)
 
 
 def long_row() -> Row:
@@ -198,6 +306,8 @@ def rows() -> list[Callable[[], Row]]:
         lambda: json_row(100, False),
         lambda: json_row(1000, False),
         lambda: json_row(1000, True),
+        lambda: avro_row(nested=False),
+        lambda: avro_row(nested=True),
         long_row,
         lambda: protobuf_row(100),
         lambda: protobuf_row(1000),
