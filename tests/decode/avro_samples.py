@@ -53,16 +53,9 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "bytes": st.binary(max_size=12),
     "string": st.text(max_size=12),
 }
-# Types of a union whose values Python tells apart.
-_APART = [
-    ("boolean",),
-    ("int", "long"),
-    ("float", "double"),
-    ("bytes",),
-    ("string",),
-    ("array",),
-    ("record",),
-]
+# Types of a union whose values Python tells apart. fastavro also promotes to an earlier branch if a later one is the
+# same type, which Java does not: so no two of these are promoted to each other.
+_APART = [("boolean",), ("int", "long", "float", "double"), ("bytes", "string"), ("array",), ("record",)]
 
 
 def name(letter: str) -> str:
@@ -143,7 +136,6 @@ _ADDED: list[tuple[Any, Any, Any]] = [
     (["null", "string"], None, None),
     ({"type": "array", "items": "long"}, [1, 300], [1, 300]),
     ({"type": "map", "values": "boolean"}, {"k": True}, {"k": True}),
-    ("bytes", "\u00ff", b"\xff"),
     ("double", 1, 1.0),
 ]
 

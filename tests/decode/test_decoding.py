@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import uuid
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import Schema as ConfluentSchema
+from confluent_kafka.schema_registry import SchemaReference as ConfluentReference
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
@@ -101,42 +103,72 @@ def test_newest_schema_when_the_topic_has_no_subject_then_is_of_the_subject_of_t
     assert decoded.schema.field("value").type == NEWEST
 
 
-def test_avro_writers_when_written_by_confluent_kafka_then_their_schemas_and_payloads_are_found(
-    registry: Registry,
+AVRO_FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+AVRO_SECOND = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "place", "type": ["null", "geo.Place"], "default": None},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+    ],
+}
+PLACE = {"type": "record", "name": "geo.Place", "fields": [{"name": "city", "type": "string"}]}
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_avro_when_written_by_confluent_kafka_then_versions_have_the_newest_type(
+    registry: Registry, in_header: bool
 ) -> None:
-    from fastavro import parse_schema, schemaless_reader
-
-    from kafkafmt.decode.batch_decoder import ColumnDecoder, frames_of
-
-    schemas = [
-        json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": t}]})
-        for t in ("int", "long")
-    ]
     client = SchemaRegistryClient({"url": registry.url})
+    place = ConfluentReference("geo.Place", "place", 1)
+    registry.register("place", {"schema": json.dumps(PLACE)})
+    conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else None
+    writers = [
+        AvroSerializer(client, json.dumps(AVRO_FIRST), conf=conf),
+        AvroSerializer(client, ConfluentSchema(json.dumps(AVRO_SECOND), "AVRO", [place]), conf=conf),
+    ]
+    time = datetime(2024, 5, 6, 7, 8, 9, 123_000, tzinfo=timezone.utc)
+    given = [{"id": 1}, {"id": 2, "place": {"city": "Zürich"}, "placed": time}, {"id": 3}]
     values: list[bytes | None] = []
     headers: list[Any] = []
-    for number, schema in enumerate(schemas * 3):
-        in_header = number >= 4
-        conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else None
+    for number, value in enumerate(given):
         context = SerializationContext("orders", MessageField.VALUE, [])
-        values.append(AvroSerializer(client, schema, conf=conf)({"x": number}, context))
+        values.append(writers[number % 2](value, context))
         headers.append(context.headers)
-    records = batch([*values, None], headers=[*headers, None])
-    frames = frames_of(
-        records.column("value"), records.column("headers"), "value", "confluent-headers", "avro"
-    )
-    from kafkafmt.decode import SchemaRegistry
+    damaged = values[0][:-1] if values[0] else None
+    records = batch([*values, None, damaged], headers=[*headers, None, headers[0]])
+    framing = "confluent-headers" if in_header else "confluent"
+    decoding = Decoding(value="avro", schemas=registry.url, framing=framing)
+    decoded = decode(decoding, records, topics=("orders",))
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    assert decoded.column("value").to_pylist() == [
+        {"id": 1, "place": None, "placed": epoch},
+        {"id": 2, "place": {"city": "Zürich"}, "placed": time},
+        {"id": 3, "place": None, "placed": epoch},
+        None,
+        None,
+    ]
+    errors = decoded.column("value_error").to_pylist()
+    assert errors == [None] * 4 + ["position 0, field id: expected an int; the payload ends"]
 
-    column = ColumnDecoder("value", "avro", "confluent-headers", SchemaRegistry(registry.url), pa.null())
-    found = []
-    for row in range(6):
-        schema = column.writer_schema(frames.writers[frames.groups[row]])
-        body = frames.payloads.data[frames.payloads.starts[row] : frames.payloads.ends[row]].tobytes()
-        found.append(schemaless_reader(io.BytesIO(body), parse_schema(json.loads(schema.content)), None))
-        assert schema.content == schemas[row % 2]
-    assert found == [{"x": number} for number in range(6)]
-    assert len(frames.writers) == 4
-    assert frames.groups[6] == -1
+
+def test_avro_when_the_reader_cannot_read_a_writer_then_only_its_rows_are_errors(registry: Registry) -> None:
+    for kind in ("int", "string"):
+        registry.register(kind, {"schema": json.dumps(kind)})
+    rows = [b"\0\0\0\0\1\x02", b"\0\0\0\0\2\x02a", b"\0\0\0\0\1\x04"]
+    decoded = decode(Decoding(value="avro", schemas=registry.url, reader_schema='"long"'), batch(rows))
+    assert decoded.column("value").to_pylist() == [1, None, 2]
+    assert decoded.column("value_error").to_pylist() == [None, "string cannot be read as long", None]
+
+
+def test_avro_when_an_arrow_type_is_given_then_values_are_cast_to_it(registry: Registry) -> None:
+    registry.register("s", {"schema": json.dumps(AVRO_FIRST)})
+    kind = pa.schema([("id", pa.int64()), ("more", pa.string())])
+    decoded = decode(
+        Decoding(value="avro", schemas=registry.url, reader_schema=kind), batch([b"\0\0\0\0\1\x02"])
+    )
+    assert decoded.column("value").to_pylist() == [{"id": 1, "more": None}]
 
 
 def test_errors_when_they_are_to_be_raised_then_name_topic_partition_offset_and_position() -> None:

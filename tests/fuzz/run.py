@@ -28,6 +28,7 @@ TARGETS = (
     "metadata",
     "record_lines",
     "protobuf",
+    "avro",
 )
 # Of these the bytes are no record sets.
 PLAIN_TARGETS = (
@@ -40,6 +41,7 @@ PLAIN_TARGETS = (
     "broker_file",
     "record_lines",
     "protobuf",
+    "avro",
 )
 
 with atheris.instrument_imports(include=["kafkafmt"]):

@@ -19,7 +19,7 @@ from kafka.protocol.api_key import ApiKey
 import reference as ref
 from endpoints import raw_client
 from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
-from fuzz import broker_file, protobuf
+from fuzz import avro, broker_file, protobuf
 from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.coordinators import NULL, input_of
 from fuzz.log import SIZES
@@ -129,6 +129,8 @@ def inputs(target: str) -> list[bytes]:
             for number in range(len(CLIENT_REQUESTS))
             for length in (0, 200)
         ]
+    if target == "avro":
+        return avro.seeds()
     if target == "broker_file":
         return broker_file.seeds()
     if target == "protobuf":

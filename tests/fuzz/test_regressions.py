@@ -27,6 +27,7 @@ TARGETS = (
     "metadata",
     "record_lines",
     "protobuf",
+    "avro",
 )
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))

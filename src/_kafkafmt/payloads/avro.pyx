@@ -11,208 +11,23 @@ bytes of the payloads: every item takes a byte, or counts against MAX_EMPTY_ITEM
 import numpy as np
 
 cimport cython
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 
 from ..wire.bytes cimport likely, unlikely
-from .nodes cimport (
-    Node,
-    NodeColumns,
-    NodeStatus,
-    add_null,
-    add_plain,
-    add_text,
-    end_list,
-    end_struct,
-    end_value,
-    make_room,
-    truncate,
+from .avro_values cimport (
+    read_boolean,
+    read_decimal,
+    read_duration,
+    read_enum,
+    read_fixed,
+    read_floating,
+    read_number,
+    read_text,
+    read_uuid,
 )
-from .utf8 cimport is_utf8
-
-cpdef enum Operation:
-    """What a step does with the next value. a, b, c, d: the numbers of the step; children: its other steps."""
-    SKIP_NOTHING = 0     # null
-    SKIP_VARINT = 1
-    SKIP_FIXED = 2       # a: bytes; also boolean, float and double
-    SKIP_BYTES = 3       # a length, and as many bytes
-    SKIP_RECORD = 4      # a child a field
-    SKIP_ARRAY = 5       # one child; c: whether an item may take no bytes
-    SKIP_MAP = 6         # one child
-    SKIP_UNION = 7       # a child a branch
-    NULL_VALUE = 8
-    BOOLEAN = 9
-    INT32 = 10           # varints of a to b
-    INT64 = 11
-    SCALED_INT64 = 12    # times c, divided by d
-    INTEGER_TO_FLOAT = 13
-    INTEGER_TO_DOUBLE = 14
-    FLOAT = 15
-    FLOAT_TO_DOUBLE = 16
-    DOUBLE = 17
-    BYTES = 18
-    STRING = 19          # UTF-8
-    FIXED = 20           # a: bytes
-    ENUM = 21            # to text: b symbols, from row a of the ranges on
-    DECIMAL_BYTES = 22   # to b bytes; c: where the constants have the limit of 32 bytes, little-endian
-    DECIMAL_FIXED = 23   # of a bytes
-    UUID = 24            # 16 bytes to text
-    DURATION = 25
-    RECORD = 26          # a child a field of the writer, and those with defaults
-    ARRAY = 27           # as SKIP_ARRAY
-    MAP = 28
-    UNION = 29           # a child a branch of the writer
-    MEMBER = 30          # to member a of a struct with a member a branch; one child
-    DEFAULT = 31         # one child reads b bytes of the constants from a on
-    REFUSE = 32          # a branch that the reader does not have
-
-cpdef enum ReadStatus:
-    READ = 0
-    NO_MEMORY = 1        # as NodeStatus
-    TOO_LARGE = 2
-    ENDS_EARLY = 3
-    VARINT_TOO_LONG = 4
-    LENGTH = 5
-    NOT_UTF8 = 6
-    NUMBER_RANGE = 7
-    NOT_BOOLEAN = 8
-    ENUM_INDEX = 9
-    ENUM_SYMBOL = 10
-    BRANCH_INDEX = 11
-    BRANCH_REFUSED = 12
-    DECIMAL_RANGE = 13
-    DURATION_RANGE = 14
-    ITEM_COUNT = 15
-    BLOCK_SIZE = 16
-    EMPTY_ITEMS = 17
-    DEPTH = 18
-    BYTES_LEFT = 19
-
-cdef enum:
-    MAX_DEPTH = 200           # of values that are skipped
-    MAX_EMPTY_ITEMS = 4096    # of a payload
-    MAX_VARINT_BYTES = 10
-    WIDE_DECIMAL_BYTES = 32
-    LIMBS = 4
-    UUID_BYTES = 16
-    UUID_TEXT_BYTES = 36
-    DURATION_BYTES = 12
-    NANOSECONDS = 1000000     # of a millisecond
-    NUMBERS = 8               # of a step
-
-cdef struct Step:
-    int64_t operation
-    int64_t node
-    int64_t first             # the number of the first child
-    int64_t count             # of children
-    int64_t a
-    int64_t b
-    int64_t c
-    int64_t d
-
-cdef struct Interval:         # as Arrow has it
-    int32_t months
-    int32_t days
-    int64_t nanoseconds
-
-cdef struct Run:
-    const uint8_t* pos
-    const uint8_t* end
-    const uint8_t* readable_end
-    const Step* steps
-    Node* nodes
-    const uint8_t* constants
-    const int64_t* ranges     # two a symbol: its start and its end in the constants
-    int64_t empty_items       # of the payload
-    int64_t failed_step
-    int64_t found
+from .nodes cimport Layout, Node, NodeColumns, NodeStatus, add_null, add_plain, end_list, end_struct, truncate
 
 assert sizeof(Step) == NUMBERS * sizeof(int64_t)
-
-
-cdef inline int fail(Run* run, const Step* step, int status, int64_t found) noexcept nogil:
-    run.failed_step = step - run.steps
-    run.found = found
-    return status
-
-
-cdef int read_long_varint(Run* run, uint64_t* value) noexcept nogil:
-    cdef uint64_t found = 0
-    cdef Py_ssize_t left = run.end - run.pos
-    cdef int i
-    cdef uint8_t byte
-    for i in range(MAX_VARINT_BYTES):
-        if unlikely(i >= left):
-            return ReadStatus.ENDS_EARLY
-        byte = run.pos[i]
-        found |= <uint64_t>(byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            if unlikely(i == MAX_VARINT_BYTES - 1 and byte > 1):
-                break
-            run.pos += i + 1
-            value[0] = found
-            return ReadStatus.READ
-    return ReadStatus.VARINT_TOO_LONG
-
-
-cdef inline int read_varint(Run* run, int64_t* value) noexcept nogil:
-    cdef uint64_t raw = 0
-    cdef int status
-    if likely(run.pos < run.end and run.pos[0] < 0x80):
-        raw = run.pos[0]
-        run.pos += 1
-    else:
-        status = read_long_varint(run, &raw)
-        if unlikely(status != ReadStatus.READ):
-            return status
-    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
-    return ReadStatus.READ
-
-
-cdef inline int read_integer(Run* run, const Step* step, int64_t* value) noexcept nogil:
-    """Read a number within the bounds of the step."""
-    cdef const uint8_t* start = run.pos
-    cdef int status = read_varint(run, value)
-    if unlikely(status != ReadStatus.READ):
-        return fail(run, step, status, 0)
-    if unlikely(value[0] < step.a or value[0] > step.b):
-        run.pos = start
-        return fail(run, step, ReadStatus.NUMBER_RANGE, value[0])
-    return ReadStatus.READ
-
-
-cdef inline int read_length(Run* run, const Step* step, int64_t* size) noexcept nogil:
-    """Read the length of bytes that follow."""
-    cdef const uint8_t* start = run.pos
-    cdef int status = read_varint(run, size)
-    if unlikely(status != ReadStatus.READ):
-        return fail(run, step, status, 0)
-    if unlikely(size[0] < 0 or size[0] > run.end - run.pos):
-        status = fail(run, step, ReadStatus.LENGTH, size[0])
-        run.pos = start
-        return status
-    return ReadStatus.READ
-
-
-cdef inline int take_bytes(Run* run, const Step* step, int64_t size, const uint8_t** data) noexcept nogil:
-    """Take bytes whose number the schema tells."""
-    if unlikely(size > run.end - run.pos):
-        return fail(run, step, ReadStatus.ENDS_EARLY, 0)
-    data[0] = run.pos
-    run.pos += size
-    return ReadStatus.READ
-
-
-cdef inline int read_index(Run* run, const Step* step, int64_t count, int too_large, int64_t* index) noexcept nogil:
-    """Read the index of one of `count` branches or symbols."""
-    cdef const uint8_t* start = run.pos
-    cdef int status = read_varint(run, index)
-    if unlikely(status != ReadStatus.READ):
-        return fail(run, step, status, 0)
-    if unlikely(index[0] < 0 or index[0] >= count):
-        run.pos = start
-        return fail(run, step, too_large, index[0])
-    return ReadStatus.READ
 
 
 cdef int start_block(Run* run, const Step* step, int64_t* count, const uint8_t** block_end) noexcept nogil:
@@ -302,197 +117,6 @@ cdef int skip(Run* run, const Step* step, int depth) noexcept nogil:
                 return status
         return ReadStatus.READ
     return skip_items(run, step, depth + 1)
-
-
-cdef inline int add_float(Node* node, float number) noexcept nogil:
-    return add_plain(node, &number, sizeof(number))
-
-
-cdef inline int add_double(Node* node, double number) noexcept nogil:
-    return add_plain(node, &number, sizeof(number))
-
-
-cdef inline double floating(uint64_t bits) noexcept nogil:
-    cdef double number
-    memcpy(&number, &bits, sizeof(number))
-    return number
-
-
-cdef inline float short_floating(uint32_t bits) noexcept nogil:
-    cdef float number
-    memcpy(&number, &bits, sizeof(number))
-    return number
-
-
-cdef inline uint64_t little_endian(const uint8_t* data, int size) noexcept nogil:
-    cdef uint64_t number = 0
-    cdef int i
-    for i in range(size):
-        number |= <uint64_t>data[i] << (8 * i)
-    return number
-
-
-cdef inline int64_t floor_divided(int64_t number, int64_t divisor) noexcept nogil:
-    cdef int64_t quotient = number / divisor
-    return quotient - 1 if number < 0 and quotient * divisor != number else quotient
-
-
-cdef int read_number(Run* run, const Step* step, Node* node) noexcept nogil:
-    """Read a varint of any operation but INT32 and INT64."""
-    cdef int64_t number = 0
-    cdef int status = read_integer(run, step, &number)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    if step.operation == Operation.INTEGER_TO_FLOAT:
-        return add_float(node, <float>number)
-    if step.operation == Operation.INTEGER_TO_DOUBLE:
-        return add_double(node, <double>number)
-    number = floor_divided(number * step.c, step.d)
-    return add_plain(node, &number, sizeof(number))
-
-
-cdef int read_floating(Run* run, const Step* step, Node* node) noexcept nogil:
-    cdef const uint8_t* data = NULL
-    cdef int status
-    if step.operation == Operation.DOUBLE:
-        status = take_bytes(run, step, sizeof(double), &data)
-        if unlikely(status != ReadStatus.READ):
-            return status
-        return add_double(node, floating(little_endian(data, sizeof(double))))
-    status = take_bytes(run, step, sizeof(float), &data)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    if step.operation == Operation.FLOAT:
-        return add_float(node, short_floating(<uint32_t>little_endian(data, sizeof(float))))
-    return add_double(node, short_floating(<uint32_t>little_endian(data, sizeof(float))))
-
-
-cdef int read_decimal(Run* run, const Step* step, Node* node) noexcept nogil:
-    """Read a big-endian number in two's complement, and check its precision."""
-    cdef uint64_t[LIMBS] limbs
-    cdef uint64_t[LIMBS] limits
-    cdef const uint8_t* data = run.pos
-    cdef const uint8_t* start = run.pos
-    cdef int64_t size = step.a, i
-    cdef int status
-    cdef uint8_t sign
-    cdef uint64_t carry
-    if step.operation == Operation.DECIMAL_BYTES:
-        status = read_length(run, step, &size)
-        if unlikely(status != ReadStatus.READ):
-            return status
-    status = take_bytes(run, step, size, &data)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    sign = 0xFF if size and data[0] >= 0x80 else 0
-    while size > WIDE_DECIMAL_BYTES and data[0] == sign:
-        data += 1
-        size -= 1
-    if unlikely(size == 0 or size > WIDE_DECIMAL_BYTES or (size == WIDE_DECIMAL_BYTES and (data[0] ^ sign) & 0x80)):
-        run.pos = start
-        return fail(run, step, ReadStatus.DECIMAL_RANGE, size)
-    for i in range(LIMBS):
-        limbs[i] = 0 - <uint64_t>(sign & 1)
-        limits[i] = little_endian(run.constants + step.c + 8 * i, 8)
-    for i in range(size):
-        limbs[i >> 3] = (
-            limbs[i >> 3] & ~(<uint64_t>0xFF << (8 * (i & 7))) | <uint64_t>data[size - 1 - i] << (8 * (i & 7))
-        )
-    carry = 0
-    for i in range(LIMBS):  # limits minus the magnitude: it must not be negative
-        carry = subtract_magnitude(&limits[i], limbs[i], sign, carry)
-    if unlikely(limits[LIMBS - 1] >> 63):
-        run.pos = start
-        return fail(run, step, ReadStatus.DECIMAL_RANGE, size)
-    if step.b == sizeof(uint64_t) * 2:
-        return add_plain(node, limbs, sizeof(uint64_t) * 2)
-    return add_plain(node, limbs, sizeof(uint64_t) * LIMBS)
-
-
-cdef inline uint64_t subtract_magnitude(uint64_t* limit, uint64_t limb, uint8_t sign, uint64_t carry) noexcept nogil:
-    """Subtract a limb from that of the limit, or add that of a negative number. Returns the carry."""
-    cdef uint64_t before = limit[0]
-    if sign:
-        limit[0] = before + limb + carry
-        return limit[0] < before or (limit[0] == before and carry)
-    limit[0] = before - limb - carry
-    return before < limb or (before == limb and carry)
-
-
-cdef int read_uuid(Run* run, const Step* step, Node* node) noexcept nogil:
-    """Read 16 bytes as text of 36 characters."""
-    cdef uint8_t[UUID_TEXT_BYTES] text
-    cdef const uint8_t* data = NULL
-    cdef const char* digits = b"0123456789abcdef"
-    cdef int status = take_bytes(run, step, UUID_BYTES, &data)
-    cdef int i, place = 0
-    if unlikely(status != ReadStatus.READ):
-        return status
-    for i in range(UUID_BYTES):
-        if i == 4 or i == 6 or i == 8 or i == 10:
-            text[place] = b"-"
-            place += 1
-        text[place] = digits[data[i] >> 4]
-        text[place + 1] = digits[data[i] & 15]
-        place += 2
-    return add_text(node, text, UUID_TEXT_BYTES, text + UUID_TEXT_BYTES)
-
-
-cdef int read_duration(Run* run, const Step* step, Node* node) noexcept nogil:
-    cdef const uint8_t* data = NULL
-    cdef Interval interval
-    cdef int status = take_bytes(run, step, DURATION_BYTES, &data)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    interval.months = <int32_t>little_endian(data, 4)
-    interval.days = <int32_t>little_endian(data + 4, 4)
-    interval.nanoseconds = <int64_t>little_endian(data + 8, 4) * NANOSECONDS
-    if unlikely(interval.months < 0 or interval.days < 0):
-        run.pos = data
-        return fail(run, step, ReadStatus.DURATION_RANGE, 0)
-    return add_plain(node, &interval, sizeof(interval))
-
-
-cdef int read_enum(Run* run, const Step* step, Node* node) noexcept nogil:
-    cdef int64_t index = 0
-    cdef const int64_t* bounds
-    cdef const uint8_t* start = run.pos
-    cdef int status = read_index(run, step, step.b, ReadStatus.ENUM_INDEX, &index)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    bounds = run.ranges + 2 * (step.a + index)
-    if unlikely(bounds[0] < 0):
-        run.pos = start
-        return fail(run, step, ReadStatus.ENUM_SYMBOL, index)
-    return add_text(node, run.constants + bounds[0], bounds[1] - bounds[0], run.constants + bounds[1])
-
-
-cdef int read_fixed(Run* run, const Step* step, Node* node) noexcept nogil:
-    cdef const uint8_t* data = NULL
-    cdef int status = take_bytes(run, step, step.a, &data)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    status = make_room(node)
-    if unlikely(status != NodeStatus.ADDED):
-        return status
-    memcpy(node.data + node.length * node.width, data, step.a)
-    end_value(node)
-    return ReadStatus.READ
-
-
-cdef inline int read_text(Run* run, const Step* step, Node* node, bint is_text) noexcept nogil:
-    cdef int64_t size = 0
-    cdef const uint8_t* start = run.pos
-    cdef const uint8_t* data
-    cdef int status = read_length(run, step, &size)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    data = run.pos
-    if is_text and unlikely(not is_utf8(data, size)):
-        run.pos = start
-        return fail(run, step, ReadStatus.NOT_UTF8, size)
-    run.pos += size
-    return add_text(node, data, size, run.readable_end)
 
 
 cdef int read_items(Run* run, const Step* step, Node* node) noexcept nogil:
@@ -600,15 +224,6 @@ cdef int read(Run* run, const Step* step) noexcept nogil:
     return fail(run, step, ReadStatus.BRANCH_REFUSED, 0)
 
 
-cdef inline int read_boolean(Run* run, const Step* step, Node* node) noexcept nogil:
-    if unlikely(run.pos == run.end):
-        return fail(run, step, ReadStatus.ENDS_EARLY, 0)
-    if unlikely(run.pos[0] > 1):
-        return fail(run, step, ReadStatus.NOT_BOOLEAN, run.pos[0])
-    run.pos += 1
-    return add_plain(node, run.pos - 1, 1)
-
-
 cdef int read_fixed_or_named(Run* run, const Step* step, Node* node) noexcept nogil:
     cdef int64_t operation = step.operation
     if operation == Operation.FIXED:
@@ -662,14 +277,18 @@ cdef class PayloadReader:
     ):
         cdef Py_ssize_t i
         cdef const Step* step
-        if steps.shape[0] == 0 or steps.shape[1] != NUMBERS or ranges.shape[1] != 2 or constants.shape[0] == 0:
-            raise ValueError(f"expected {NUMBERS} numbers a step, 2 a symbol, and constants")
+        if steps.shape[0] == 0 or steps.shape[1] != NUMBERS or nodes.shape[1] != 4 or nodes.shape[0] == 0:
+            raise ValueError(f"expected {NUMBERS} numbers a step, and 4 a node")
+        if ranges.shape[1] != 2 or constants.shape[0] == 0:
+            raise ValueError("expected 2 numbers a symbol, and constants")
         for i in range(steps.shape[0]):
             step = <const Step*>&steps[i, 0]
             if not 0 <= step.operation <= Operation.REFUSE or not 0 <= step.node < nodes.shape[0]:
                 raise ValueError(f"step {i}: expected an Operation and a node")
             if step.count < 0 or (step.count and not 0 <= step.first <= steps.shape[0] - step.count):
                 raise ValueError(f"step {i}: expected its children among the steps")
+            if not fits_node(step, &nodes[step.node, 0]):
+                raise ValueError(f"step {i}: node {step.node} does not fit its Operation")
             check_step(step, i, constants, ranges)
         self.steps = steps
         self.nodes = nodes
@@ -729,6 +348,32 @@ cdef class PayloadReader:
             failures += 1
             i += 1
         return columns.take(), found[:failures]
+
+
+cdef bint fits_node(const Step* step, const int64_t* node) noexcept:
+    """Return whether the values of a step have the layout and the width of its node."""
+    cdef int64_t operation = step.operation, width = 8
+    if operation < Operation.BOOLEAN or operation >= Operation.UNION:
+        return operation != Operation.MEMBER or (node[0] == Layout.STRUCT and step.count == 1)
+    if operation == Operation.BYTES or operation == Operation.STRING or operation == Operation.ENUM:
+        return node[0] == Layout.TEXT
+    if operation == Operation.UUID:
+        return node[0] == Layout.TEXT
+    if operation == Operation.RECORD:
+        return node[0] == Layout.STRUCT
+    if operation == Operation.ARRAY or operation == Operation.MAP:
+        return node[0] == Layout.LIST and step.count == 1
+    if operation == Operation.BOOLEAN:
+        width = 1
+    elif operation == Operation.INT32 or operation == Operation.INTEGER_TO_FLOAT or operation == Operation.FLOAT:
+        width = 4
+    elif operation == Operation.FIXED:
+        width = step.a
+    elif operation == Operation.DECIMAL_BYTES or operation == Operation.DECIMAL_FIXED:
+        width = 16 if step.b == 16 else 32
+    elif operation == Operation.DURATION:
+        width = 16
+    return node[0] == Layout.PLAIN and node[1] == width
 
 
 cdef int check_step(
