@@ -76,6 +76,7 @@ LOCAL_TIERED_3 = JarSet(
 )
 LOCAL_TIERED_4 = JarSet("local-tiered-pom.xml", "local-tiered-4.3.1", "kafka-storage-4.3.1-test")
 SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
+SPARK_AVRO = JarSet("spark-avro-pom.xml", "spark-avro-4.2.0", "spark-avro_2.13-4.2.0")
 
 APICURIO_2 = JarSet(
     "apicurio-2-pom.xml",

@@ -75,7 +75,7 @@ def check(data: bytes) -> None:
     skipped = FORMAT.decoder(outer, Schema("AVRO", json.dumps(record("Outer")))).decode(payloads(rows))
     for place, row in enumerate(rows):
         alone = decoder.decode(payloads([row]))
-        assert alone.array[0].equals(decoded.array[place])
+        assert repr(alone.array[0].as_py()) == repr(decoded.array[place].as_py())  # NaN equals nothing
         assert alone.errors.get(0) == decoded.errors.get(place)
         error = decoded.errors.get(place)
         if error is not None:
@@ -91,7 +91,7 @@ def _check_by_fastavro(row: bytes, schema: Any, value: Any) -> None:
     if schema in (_DECIMAL, _WIDE):  # Python's context rounds
         return
     expected = read_by_fastavro(row, schema, schema)
-    if repr(value) != repr(expected):  # NaN equals nothing, and a map of fastavro has each key once
+    if repr(value) != repr(expected):  # a map of fastavro has each key once
         assert "nan" in repr(value) or dict(value["a"]).keys() == dict(expected["a"]).keys()
 
 

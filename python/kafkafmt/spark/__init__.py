@@ -14,6 +14,7 @@ from kafkafmt.spark.jobs.running import JobError
 from kafkafmt.spark.jobs.summary import summarize
 from kafkafmt.spark.jobs.verify import verify
 from kafkafmt.spark.memory_settings import spark_conf
+from kafkafmt.spark.scans import read_scan
 from kafkafmt.spark.shipping import register
 from kafkafmt.spark.sink.commit import recover
 
@@ -27,6 +28,7 @@ __all__ = [
     "erase_runner",
     "export",
     "first_line",
+    "read_scan",
     "recover",
     "register",
     "spark_conf",
