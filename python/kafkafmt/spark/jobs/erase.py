@@ -39,8 +39,8 @@ _Report = TypeVar("_Report")
 
 _TYPES = {"partition": "int", "damage": DAMAGE}
 
-# Shows the progress of work on tasks.
-ShowProgress = Callable[[str, Sequence[SegmentTask]], AbstractContextManager[Progress]]
+# Shows the progress of work on tasks, if it yields a callback.
+ShowProgress = Callable[[str, Sequence[SegmentTask]], AbstractContextManager[Progress | None]]
 
 
 def erase(
@@ -105,8 +105,8 @@ def erase_runner(master: str | None, progress: ShowProgress) -> Iterator[Runner]
 
 
 @contextlib.contextmanager
-def _no_progress(what: str, tasks: Sequence[SegmentTask]) -> Iterator[Progress]:
-    yield lambda read_bytes: None
+def _no_progress(what: str, tasks: Sequence[SegmentTask]) -> Iterator[None]:
+    yield
 
 
 def _runner(spark: SparkSession, show: ShowProgress) -> Runner:
