@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from export import scans
 from kafkafmt.spark.archive import OPTIONAL, SHIPPED, _installed
 
 OTHER_SUFFIX = ".cpython-399-vax-linux-gnu.so"
@@ -28,15 +27,6 @@ for codec in kf.Codec:
     assert record.value == b"value" * 100
 print(kf.__file__)
 """
-
-
-def scans_archive(folder: Path) -> Path:
-    """An archive with the scan of the tests of exports, for executors."""
-    path = folder / "scans.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("export/__init__.py", "")
-        archive.write(scans.__file__, "export/scans.py")
-    return path
 
 
 def link_packages(folder: Path, names: Sequence[str]) -> Path:

@@ -11,10 +11,8 @@ import pytest
 import kafkafmt.spark as kafkafmt_spark
 from cli.logs import content, json_lines, run, write_log
 from data.real_logs import LOGS
-from export.scans import FolderScan
-from kafkafmt import FileRecords
+from kafkafmt import FileRecords, scan
 from kafkafmt.spark import first_line
-from spark.archives import scans_archive
 from spark.connect import connect_server, connect_session
 from spark.kafka.topics import RECORDS, batch, send
 
@@ -113,8 +111,8 @@ def test_jobs_when_run_then_do_what_the_commands_do(connect: SparkSession, tmp_p
 
 def test_export_when_run_then_has_the_records(connect: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path / "logs" / "orders-0")
-    connect.addArtifacts(str(scans_archive(tmp_path)), pyfile=True)  # type: ignore[call-arg]
-    (row,) = kafkafmt_spark.export(connect, FolderScan(tmp_path / "logs"), str(tmp_path / "lake")).collect()
+    reports = kafkafmt_spark.export(connect, scan(tmp_path / "logs"), str(tmp_path / "lake"))
+    (row,) = reports.collect()
     assert (row.status, row.error) == ("exported", None)
     assert row.records == records_in(tmp_path / "logs" / "orders-0")
     assert connect.read.parquet(str(tmp_path / "lake" / "orders")).count() == row.records

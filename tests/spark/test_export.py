@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import ZipFile
 
 import deltalake
 import pytest
 
+from export import scans
 from export.exporting import places, read
 from export.scans import folder_scan, write_log
 from export.test_iceberg import destination_of, offsets, table_of
@@ -20,7 +22,6 @@ from kafkafmt.export.partitioning import parse_partitioning
 from kafkafmt.export.plan import ExportOptions
 from kafkafmt.export.tables import Destination
 from kafkafmt.spark import export
-from spark.archives import scans_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,11 @@ KILLER = JOB.parent / "killer"
 @pytest.fixture(scope="module", autouse=True)
 def scans_on_executors(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Ship the scan of these tests."""
-    spark.sparkContext.addPyFile(str(scans_archive(tmp_path_factory.mktemp("scans"))))
+    path = tmp_path_factory.mktemp("scans") / "scans.zip"
+    with ZipFile(path, "w") as archive:
+        archive.writestr("export/__init__.py", "")
+        archive.write(scans.__file__, "export/scans.py")
+    spark.sparkContext.addPyFile(str(path))
 
 
 def write_logs(folder: Path, first: int = 0) -> Path:
