@@ -122,10 +122,11 @@ def test_table_when_its_options_cannot_be_then_is_not_made(
     assert not catalog.catalog.tableExists("logs")
 
 
-def test_brokers_when_made_a_table_then_are_refused(catalog: SparkSession) -> None:
-    options = "OPTIONS (`kafka.bootstrap.servers` 'a:9092', subscribe 't')"
-    line = failure(catalog, f"CREATE TABLE sent USING `kafkafmt.kafka` {options}")
-    assert line.startswith("a table of the catalog: Spark tells none of its options")
+def test_table_of_brokers_when_its_options_have_a_password_then_is_not_made(catalog: SparkSession) -> None:
+    options = "`kafka.bootstrap.servers` 'a:9092', subscribe 't', `kafka.sasl.plain.password` 'secret'"
+    line = failure(catalog, f"CREATE TABLE sent USING kafkafmt.kafka OPTIONS ({options})")
+    assert line.startswith("option kafka.sasl.plain.password: a table of the catalog keeps no credentials")
+    assert not catalog.catalog.tableExists("sent")
 
 
 def test_options_when_spark_tells_those_of_a_table_then_the_catalog_s_are_no_options() -> None:

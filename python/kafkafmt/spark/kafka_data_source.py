@@ -22,17 +22,21 @@ from pyspark.sql.datasource import DataSource
 from kafkafmt.spark.one_line_errors import OneLineErrors
 from kafkafmt.spark.reader import Reader
 from kafkafmt.spark.sink.options import OF_STREAMS
-from kafkafmt.spark.tables import is_table
+from kafkafmt.spark.tables import is_table, options_of, table_options, with_options
 from kafkafmt.spark.writers import StreamWriter, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from pyarrow import DataType
     from pyspark.sql.types import StructType
 
     from kafkafmt._util.options import Option
     from kafkafmt.spark.stream_reader import StreamReader
     from kafkafmt.spark.writers import WriteJob
+
+# Columns that have a value in every row, of records and of batches.
+_NEVER_NULL = ("offset", "partition", "topic", "timestamp", "timestampType", "baseOffset", "lastOffset")
 
 
 class KafkaDataSource(DataSource):
@@ -42,25 +46,22 @@ class KafkaDataSource(DataSource):
     def name(cls) -> str:
         return "kafkafmt.kafka"
 
-    def schema(self) -> str:
-        from kafkafmt.spark.kafka.options import unit_of
+    def schema(self) -> str | StructType:
+        from kafkafmt.spark.source.schema import ddl, struct_type
 
         with OneLineErrors():
-            if is_table(self.options):
-                raise ValueError(
-                    "a table of the catalog: Spark tells none of its options to its readers, and passwords may be "
-                    "among them; expected CREATE TEMPORARY VIEW ... USING kafkafmt.kafka OPTIONS (...)"
-                )
-            unit = unit_of(self.options)
-            return _record_schema(self.options) if unit == "records" else _batch_schema(self.options)
+            known, names = _columns(table_options(self.options))
+            if not is_table(self.options):
+                return ddl(known, names)
+            return with_options(struct_type(known, names), self.options, _NEVER_NULL)
 
     def reader(self, schema: StructType) -> Reader:
         from kafkafmt.spark.kafka.options import unit_of
 
         with OneLineErrors():
-            unit = unit_of(self.options)
-            read = _record_reader if unit == "records" else _batch_reader
-            return read(self.options, schema)
+            given = options_of(self.options, schema)
+            read = _record_reader if unit_of(given) == "records" else _batch_reader
+            return read(given, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         from kafkafmt.spark.kafka.options import unit_of
@@ -68,9 +69,10 @@ class KafkaDataSource(DataSource):
         from kafkafmt.spark.kafka.streaming import KafkaSource
         from kafkafmt.spark.streaming import stream_reader
 
-        if unit_of(self.options) == "records":
-            return stream_reader(RecordSource(self.options, schema))
-        return stream_reader(KafkaSource(self.options, schema))
+        with OneLineErrors():
+            given = options_of(self.options, schema)
+            source = RecordSource if unit_of(given) == "records" else KafkaSource
+            return stream_reader(source(given, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         with OneLineErrors():
@@ -86,22 +88,18 @@ class KafkaDataSource(DataSource):
             return StreamWriter(_send_job(self.options, schema, more=OF_STREAMS))
 
 
-def _record_schema(options: Mapping[str, str]) -> str:
+def _columns(options: Mapping[str, str]) -> tuple[Mapping[str, DataType], Iterable[str]]:
+    """Return the types of all columns of a read, and the names of those that it has."""
+    from kafkafmt.spark.kafka.options import KafkaReadOptions, unit_of
+    from kafkafmt.spark.kafka.reading import COLUMN_TYPES as BATCH_TYPES
     from kafkafmt.spark.kafka.records.options import RecordReadOptions
-    from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES
-    from kafkafmt.spark.source.schema import ddl
+    from kafkafmt.spark.kafka.records.reading import COLUMN_TYPES as RECORD_TYPES
 
+    if unit_of(options) == "batches":
+        return BATCH_TYPES, KafkaReadOptions.parse_any(options).columns or BATCH_TYPES
     parsed = RecordReadOptions.parse_any(options)
-    every = [name for name in COLUMN_TYPES if name != "headers" or parsed.include_headers]
-    return ddl(COLUMN_TYPES, parsed.columns or every)
-
-
-def _batch_schema(options: Mapping[str, str]) -> str:
-    from kafkafmt.spark.kafka.options import KafkaReadOptions
-    from kafkafmt.spark.kafka.reading import COLUMN_TYPES
-    from kafkafmt.spark.source.schema import ddl
-
-    return ddl(COLUMN_TYPES, KafkaReadOptions.parse_any(options).columns or COLUMN_TYPES)
+    every = [name for name in RECORD_TYPES if name != "headers" or parsed.include_headers]
+    return RECORD_TYPES, parsed.columns or every
 
 
 def _record_reader(given: Mapping[str, str], schema: StructType) -> Reader:

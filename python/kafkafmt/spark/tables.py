@@ -14,6 +14,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from kafkafmt.client.client_config import is_secret
 from kafkafmt.storage.locations import CREDENTIAL_OPTIONS, has_credentials
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 _METADATA = "kafkafmt.options"
 # The options of a table include the catalog's properties. This one is always present.
 _PROVIDER = "provider"
+_ELSEWHERE = "expected them in the environment, or a temporary view"
 _OPTION = "option."
-_PATHS = frozenset({"path", "paths"})
+# The options that name the source of a read: with one of them a read is none of a table.
+PLACES = frozenset({"path", "paths", "kafka.bootstrap.servers"})
 # The options that Hive's metastore adds.
 _OF_HIVE = frozenset({"serialization.format"})
 
@@ -59,10 +62,8 @@ def with_options(schema: StructType, options: Mapping[str, str], never_null: Col
 
     given = table_options(options)
     for name, value in given.items():
-        if name.lower() in CREDENTIAL_OPTIONS or has_credentials(value):
-            raise ValueError(
-                f"option {name}: a table of the catalog keeps no credentials; expected them in the environment"
-            )
+        if name.lower() in CREDENTIAL_OPTIONS or is_secret(name) or has_credentials(value):
+            raise ValueError(f"option {name}: a table of the catalog keeps no credentials; {_ELSEWHERE}")
     kept = next((field.name for field in schema if field.name in never_null), None)
     if kept is None:
         raise ValueError(
@@ -84,19 +85,19 @@ def holds_options(field: StructField) -> bool:
 def options_of(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """Return the options of a read: the options of its table, overridden by those given for the read.
 
-    If a path is given, the metadata of the columns is ignored: rows of a table keep it in other DataFrames.
+    If a place is given, the metadata of the columns is ignored: rows of a table keep it in other DataFrames.
 
     Raises ValueError for a table that was created from the rows of another one.
     """
     given = table_options(options)
     names = {name.lower() for name in given}
     kept: StructField | None = next(filter(holds_options, schema), None)
-    if kept is None or names & _PATHS:
+    if kept is None or names & PLACES:
         return given
     if kept.nullable:
         raise ValueError(
             "no options: this table was made of rows of another one, and Spark does not tell the options of it; "
-            "expected CREATE TABLE ... USING kafkafmt OPTIONS (path ...) without columns and without AS"
+            "expected CREATE TABLE ... USING ... OPTIONS (...) without columns and without AS"
         )
     of_table: dict[str, str] = json.loads(kept.metadata[_METADATA])
     return {**{name: value for name, value in of_table.items() if name.lower() not in names}, **given}

@@ -312,11 +312,32 @@ def test_topic_when_read_and_sent_by_a_stream_then_is_copied_with_its_timestamps
     assert copied.equals(wanted)
 
 
-def test_view_when_made_by_sql_then_has_the_records(sources: Sources) -> None:
-    options = f"OPTIONS (`kafka.bootstrap.servers` '{sources.broker.bootstrap}', subscribe '{PLAIN}')"
-    sources.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW plain USING `kafkafmt.kafka` {options}")
-    (row,) = sources.spark.sql("SELECT count(*) AS records, max(offset) AS last FROM plain").collect()
-    assert tuple(row) == (30 * RECORDS, 10 * RECORDS - 1)
+def test_views_and_tables_when_made_by_sql_then_read_and_send_records(
+    sources: Sources, tmp_path: Path
+) -> None:
+    """A view has all options. A table keeps them in its columns, for batch reads and streams."""
+    spark, servers = sources.spark, f"`kafka.bootstrap.servers` '{sources.broker.bootstrap}'"
+    count = "SELECT count(*), max(offset) FROM"
+    options = f"OPTIONS ({servers}, subscribe '{PLAIN}')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW plain_view USING kafkafmt.kafka {options}")
+    spark.sql(f"CREATE TABLE plain_table USING kafkafmt.kafka {options}")
+    try:
+        for name in ("plain_view", "plain_table"):
+            assert tuple(spark.sql(f"{count} {name}").collect()[0]) == (30 * RECORDS, 10 * RECORDS - 1)
+        limited = spark.read.option("endingOffsets", json.dumps({PLAIN: {"0": 3, "1": 2, "2": 1}}))
+        assert limited.table("plain_table").count() == 6
+        stream = spark.readStream.option("startingOffsets", "earliest").table("plain_table")
+        sources.broker.create_topic("sent-by-table", 3)
+        writer = stream.drop("topic").writeStream.format(OURS).option("topic", "sent-by-table")
+        writer = writer.option("kafka.bootstrap.servers", sources.broker.bootstrap).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    finally:
+        spark.sql("DROP TABLE plain_table")
+    sink = f"OPTIONS ({servers}, topic 'sent-by-table')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink (value STRING) USING kafkafmt.kafka {sink}")
+    spark.sql("INSERT INTO sink VALUES ('one'), ('two')")
+    sent = sources.rows(OURS, subscribe="sent-by-table", columns="value,topic,partition,offset")
+    assert sent.num_rows == 30 * RECORDS + 2
 
 
 def test_batch_when_sent_then_has_the_records_that_are_read(sources: Sources) -> None:

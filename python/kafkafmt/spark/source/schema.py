@@ -96,12 +96,16 @@ def table_schema(options: ReadOptions, given: Mapping[str, str]) -> StructType:
 
     Raises ValueError for an unknown column, and the errors of `with_options`.
     """
+    schema = struct_type(_known(options), _names(options))
+    return with_options(schema, given, _NEVER_NULL[options.unit])
+
+
+def struct_type(known: Mapping[str, pa.DataType], names: Iterable[str]) -> StructType:
+    """Return columns as Spark's type, in the case of `known`. Raises ValueError for an unknown column."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    known = _known(options)
-    names = [known_name("column", name, known) for name in _names(options)]
-    schema = from_arrow_schema(pa.schema([(name, known[name]) for name in names]))
-    return with_options(schema, given, _NEVER_NULL[options.unit])
+    columns = [known_name("column", name, known) for name in names]
+    return from_arrow_schema(pa.schema([(name, known[name]) for name in columns]))
 
 
 def _names(options: ReadOptions) -> Sequence[str]:
