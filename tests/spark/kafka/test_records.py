@@ -4,80 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from kafka import KafkaAdminClient, TopicPartition
 
 from broker.jars import SPARK_KAFKA
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
 from kafkafmt.spark import first_line
+from spark.kafka.sources import BOTH, OURS, THEIRS, Sources, delete
 from spark.kafka.topics import RECORDS, START_MS, batch, send, wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from broker.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-OURS, THEIRS = "kafkafmt.kafka", "kafka"
-BOTH = (THEIRS, OURS)
 # Of each topic: the batches and the partitions.
-PLAIN, TRANSACTIONS, COMPACTED, TRUNCATED = (
+PLAIN, TRANSACTIONS, COMPACTED, TRUNCATED, ODD = (
     "same-plain",
     "same-transactions",
     "same-compacted",
     "same-truncated",
+    "same-odd",
 )
 FIRST = 60  # of the truncated topic
-
-
-@dataclass
-class Sources:
-    """Both sources, with the same options."""
-
-    spark: SparkSession
-    broker: Broker
-
-    def read(self, source: str, **options: object) -> DataFrame:
-        return self.spark.read.format(source).options(**self.options(options)).load()
-
-    def options(self, options: dict[str, object]) -> dict[str, str]:
-        given = {"kafka.bootstrap.servers": self.broker.bootstrap, "includeHeaders": "true"}
-        return {**given, **{name.replace("__", "."): str(value) for name, value in options.items()}}
-
-    def rows(self, source: str, **options: object) -> pa.Table:
-        frame = self.read(source, **options)
-        keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
-        return frame.toArrow().sort_by(keys)
-
-    def same_rows(self, **options: object) -> pa.Table:
-        """The rows of both, which are equal."""
-        theirs, ours = (self.rows(source, **options) for source in BOTH)
-        if not ours.equals(theirs):
-            pairs = zip_longest(ours.to_pylist(), theirs.to_pylist())
-            assert next(((mine, other) for mine, other in pairs if mine != other), None) is None
-        assert ours.schema == theirs.schema
-        return ours
-
-    def stream(self, source: str, checkpoint: Path, **options: object) -> list[list[tuple[Any, ...]]]:
-        """The rows of each micro-batch of a query that ends at the present end."""
-        found: list[list[tuple[Any, ...]]] = []
-
-        def keep(frame: DataFrame, _: int) -> None:
-            found.append(sorted(map(tuple, frame.select("topic", "partition", "offset", "value").collect())))
-
-        frame = self.spark.readStream.format(source).options(**self.options(options)).load()
-        writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        return [rows for rows in found if rows]
 
 
 def transact(broker: Broker) -> Producer:
@@ -96,6 +51,17 @@ def transact(broker: Broker) -> Producer:
     return producer
 
 
+def send_odd(broker: Broker) -> None:
+    """Empty and null parts, headers of one name, and the timestamps of the broker."""
+    broker.create_topic(ODD, 1, {"message.timestamp.type": "LogAppendTime"})
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(ODD, b"", b"")
+        producer.send(ODD, None, b"key")
+        producer.send(ODD, b"no key")
+        producer.send(ODD, b"v", headers=[("", b""), ("same", b"1"), ("same", b""), ("Grüße", b"\xff")])
+        producer.send(ODD, bytes(500_000))
+
+
 def log_size(broker: Broker, topic: str) -> int:
     return sum(one.count for one in LogDirectory(broker.log_dir).partition((topic, 0)).batches())
 
@@ -112,17 +78,12 @@ def sources(spark: SparkSession, broker: Broker) -> Iterator[Sources]:
     broker.create_topic(TRUNCATED, 1)
     send(broker, TRUNCATED, range(5))
     delete(broker, TRUNCATED, FIRST)
+    send_odd(broker)
     producer = transact(broker)
     wait_until(lambda: log_size(broker, COMPACTED) < 20 * RECORDS)
     yield Sources(spark, broker)
     producer.abort_transaction()
     producer.close()
-
-
-def delete(broker: Broker, topic: str, first: int) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    admin.delete_records({TopicPartition(topic, 0): first})
-    admin.close()
 
 
 def offsets_of(rows: pa.Table) -> list[int]:
@@ -140,6 +101,7 @@ def test_topics_when_read_by_both_then_have_the_same_rows(sources: Sources, isol
     assert counts[TRANSACTIONS] == (14 if isolation == "read_uncommitted" else 6)
     assert 0 < counts[COMPACTED] < 20 * RECORDS
     assert counts[TRUNCATED] == 5 * RECORDS - FIRST
+    assert counts[ODD] == 5
 
 
 @pytest.mark.full
@@ -153,7 +115,9 @@ def test_isolation_when_not_given_then_uncommitted_records_are_read(sources: Sou
     [
         {"startingOffsets": {PLAIN: {"0": 30, "1": -2, "2": 249}},
          "endingOffsets": {PLAIN: {"0": 31, "1": 80, "2": -1}}},
-        {"startingOffsets": {PLAIN: {"0": 7, "1": 7, "2": 7}}, "minPartitions": 8},
+        {"startingOffsets": {PLAIN: {"0": 7, "1": 7, "2": 7}}, "minPartitions": 8, "includeHeaders": "false"},
+        {"endingOffsets": {PLAIN: {"0": 7, "1": 7, "2": 260}}, "failOnDataLoss": "false"},
+        {"kafka.fetch.max.bytes": 5000, "kafka.client.id": "a", "kafka.group.id": "g", "kafka.max.poll.records": 3},
         {"endingOffsets": {PLAIN: {"0": 250, "1": 1, "2": 0}}, "maxRecordsPerPartition": 30},
         {"startingTimestamp": START_MS + 3000, "endingTimestamp": START_MS + 25_007, "startingOffsets": "earliest"},
         {"startingTimestamp": START_MS * 2, "startingOffsetsByTimestampStrategy": "latest"},
@@ -165,6 +129,13 @@ def test_isolation_when_not_given_then_uncommitted_records_are_read(sources: Sou
 def test_bounds_when_given_to_both_then_have_the_same_rows(sources: Sources, options: dict[str, Any]) -> None:
     given = {name: json.dumps(one) if isinstance(one, dict) else one for name, one in options.items()}
     sources.same_rows(subscribe=PLAIN, **given)
+
+
+@pytest.mark.full
+def test_partitions_when_assigned_to_both_then_have_the_same_rows(sources: Sources) -> None:
+    rows = sources.same_rows(assign=json.dumps({PLAIN: [2, 0], ODD: [0]}), minPartitions=5)
+    assert rows.num_rows == 20 * RECORDS + 5
+    assert sources.same_rows(subscribePattern="same-nothing.*").num_rows == 0
 
 
 @pytest.mark.full
@@ -218,55 +189,6 @@ def test_truncated_topic_when_offsets_were_deleted_then_data_loss_is_that_of_spa
             assert first_line(caught.value).startswith(line)
     rows = sources.same_rows(subscribe=TRUNCATED, startingOffsets=starting, failOnDataLoss="false")
     assert offsets_of(rows) == list(range(FIRST, 5 * RECORDS))
-
-
-def test_stream_when_limited_and_restarted_then_has_the_same_micro_batches(
-    sources: Sources, tmp_path: Path
-) -> None:
-    """A growing topic: more records and a partition come between two runs."""
-    topic = "same-growing"
-    sources.broker.create_topic(topic, 2)
-    send(sources.broker, topic, range(6), 2)
-    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
-    first = {source: sources.stream(source, tmp_path / source, **options) for source in BOTH}
-    assert first[OURS] == first[THEIRS]
-    assert [len(rows) for rows in first[OURS]] == [40, 40, 40, 30]
-    send(sources.broker, topic, range(6, 9), 2)
-    again = {source: sources.stream(source, tmp_path / source, **options) for source in BOTH}
-    assert again[OURS] == again[THEIRS]
-    assert sum(map(len, again[OURS])) == 3 * RECORDS
-    # The checkpoint of Spark's own source is continued by ours: a job changes one word.
-    send(sources.broker, topic, [10], 2)
-    continued = sources.stream(OURS, tmp_path / THEIRS, **options)
-    assert [row[:3] for rows in continued for row in rows] == [(topic, 0, 125 + n) for n in range(RECORDS)]
-
-
-@pytest.mark.full
-def test_stream_when_not_told_where_to_start_then_begins_at_the_latest(
-    sources: Sources, tmp_path: Path
-) -> None:
-    for source in BOTH:
-        assert sources.stream(source, tmp_path / source, subscribe=PLAIN) == []
-
-
-@pytest.mark.full
-def test_stream_when_records_were_deleted_then_data_loss_is_that_of_spark(
-    sources: Sources, tmp_path: Path
-) -> None:
-    topic = "same-lost"
-    sources.broker.create_topic(topic, 1)
-    send(sources.broker, topic, [0])
-    options = {"subscribe": topic, "startingOffsets": "earliest"}
-    for source in BOTH:
-        sources.stream(source, tmp_path / source, **options)
-    send(sources.broker, topic, range(1, 4))
-    delete(sources.broker, topic, 60)
-    for source in BOTH:
-        with pytest.raises(Exception, match=r"."):
-            sources.stream(source, tmp_path / source, **options)
-    found = [sources.stream(source, tmp_path / source, **options, failOnDataLoss="false") for source in BOTH]
-    assert found[0] == found[1]
-    assert [row[2] for rows in found[1] for row in rows] == list(range(60, 100))
 
 
 def test_frame_when_sent_by_both_then_topics_have_the_same_records(sources: Sources) -> None:
