@@ -34,6 +34,8 @@ from kafkafmt.client.options import (
     RAW_PRODUCER_OPTIONS,
 )
 from kafkafmt.spark.kafka.options import KAFKA_SOURCE_OPTIONS
+from kafkafmt.spark.kafka.records.options import RECORD_SOURCE_OPTIONS
+from kafkafmt.spark.kafka.records.writing import RECORD_SINK_OPTIONS
 from kafkafmt.spark.sink.options import SINK_OPTIONS
 from kafkafmt.spark.source.options import SOURCE_OPTIONS, STREAM_OPTIONS
 
@@ -79,6 +81,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "RawProducer": partial(option_table, RAW_PRODUCER_OPTIONS),
     "the source": partial(option_table, (*SOURCE_OPTIONS, *STREAM_OPTIONS)),
     "the sink": partial(option_table, SINK_OPTIONS),
+    "the source of records": partial(option_table, RECORD_SOURCE_OPTIONS),
+    "the sink of records": partial(option_table, RECORD_SINK_OPTIONS),
     "the source of brokers": partial(option_table, KAFKA_SOURCE_OPTIONS),
 }
 

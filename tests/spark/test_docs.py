@@ -3,7 +3,7 @@
 Each block of Python prints what stands below it.
 
 The folders that it names, `/backup` and what it writes, are in a temporary one; `/backup` has the committed logs. The
-section on mirrors has two brokers, `east` and `west`.
+sections on brokers have two brokers, `east` and `west`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 TUTORIAL = PAGE.parent / "tutorials" / "spark.md"
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
-MIRROR = re.compile(r"^## Mirror\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
+BROKERS = re.compile(r"^## Read and write topics of brokers\n.*?(?=^## (?!Mirror))", re.DOTALL | re.MULTILINE)
 FOLDER = re.compile(r"""(?<=["'])/(?=[\w-]+["'])""")
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -51,7 +51,7 @@ def run(code: str, names: dict[str, Any], folder: Path) -> str:
 def test_page_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
     shutil.copytree(LOGS, tmp_path / "backup")
     names: dict[str, Any] = {}
-    for block in BLOCK.finditer(MIRROR.sub("", PAGE.read_text())):
+    for block in BLOCK.finditer(BROKERS.sub("", PAGE.read_text())):
         assert run(block["code"], names, tmp_path) == (block["printed"] or "").strip(), block["code"]
 
 
@@ -78,13 +78,14 @@ def test_page_when_it_says_what_is_printed_then_has_blocks_for_all_of_it() -> No
 
 
 @pytest.mark.broker
-def test_section_on_mirrors_when_run_then_prints_what_it_says(
+def test_sections_on_brokers_when_run_then_prints_what_it_says(
     spark: SparkSession, broker_3: Broker, broker: Broker, tmp_path: Path
 ) -> None:
     for one in (broker_3, broker):
         one.create_topic("packages", PARTITIONS)
+        one.create_topic("packages-copy", PARTITIONS)
     send_parcels(broker_3, "packages")
-    section = MIRROR.search(PAGE.read_text())
+    section = BROKERS.search(PAGE.read_text())
     assert section is not None
     names: dict[str, Any] = {"spark": spark, "sf": functions, "verify": verify}
     for block in BLOCK.finditer(section[0]):

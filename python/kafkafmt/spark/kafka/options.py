@@ -51,7 +51,10 @@ def _parse_assignment(value: str) -> frozenset[TopicPartition]:
 
 UNITS = ("records", "batches")
 UNIT = Option(
-    "unit", one_of(UNITS), "records", "`records`; or `batches`, as stored, with the options of the next table"
+    "unit",
+    one_of(UNITS),
+    "records",
+    "`records`; or `batches` as they are stored, which have [options of their own](#mirror)",
 )
 SELECTION_OPTIONS = (
     Option("subscribe", parse_names, None, "topics by name. This option or one of the next two is required"),
