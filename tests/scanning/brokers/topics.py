@@ -60,4 +60,4 @@ def read_range(
 ) -> pa.Table:
     output = read_columns(*columns)
     wanted = PartitionRange(kf.TopicPartition(topic, 0), start, end)
-    return pa.Table.from_batches(read_records([wanted], options, output, batch_bytes), output.schema)
+    return pa.Table.from_batches(read_records(wanted, options, output, batch_bytes), output.schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,6 +50,7 @@ class SourceBrokers:
     def __init__(self, options: BrokerOptions) -> None:
         self._options = options
         self._servers = options.clients.bootstrap_servers
+        self._leaders: dict[TopicPartition, int] = {}
 
     @cached_property
     def _admin(self) -> KafkaAdminClient:
@@ -77,12 +79,14 @@ class SourceBrokers:
 
         topics: names; None for all topics except internal ones.
         """
-        return sorted(
-            TopicPartition(topic["name"], partition["partition_index"])
+        found = {
+            TopicPartition(topic["name"], partition["partition_index"]): partition["leader_id"]
             for topic in self._asked(lambda admin: _described(admin, topics))
             if topics is not None or not topic["is_internal"]
             for partition in topic["partitions"]
-        )
+        }
+        self._leaders.update(found)
+        return sorted(found)
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
@@ -91,6 +95,32 @@ class SourceBrokers:
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end of each partition by the isolation level: its high watermark or last stable offset."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+
+    def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the size of the log of each partition that `partitions` has found, as its leader has it on its disks.
+
+        Partitions whose leader does not say are left out, as those of a user without the right to describe the cluster.
+        """
+        of_topics: dict[str, list[int]] = defaultdict(list)
+        for one in partitions:
+            of_topics[one.topic].append(one.partition)
+        leaders = sorted({self._leaders[one] for one in partitions if self._leaders.get(one, -1) >= 0})
+        try:
+            with broker_errors(self._servers):
+                answers = self._admin.describe_log_dirs(of_topics, leaders)
+        except BrokerError as error:
+            _LOG.info("the sizes of logs are unknown: %s", error)
+            return {}
+        return {
+            one: found["partition_size"]
+            for answer in answers
+            for folder in answer["log_dirs"]
+            for topic in folder["topics"]
+            for found in topic["partitions"]
+            if self._leaders.get(one := TopicPartition(topic["name"], found["partition_index"]))
+            == answer["broker"]
+            and not found["is_future_key"]
+        }
 
     def at_timestamp(
         self, partitions: Iterable[TopicPartition], timestamp: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.scanning.brokers.clients import ClientConfig
 
 DEFAULT_POLL_TIMEOUT_MS = 120_000
@@ -26,6 +27,8 @@ class BrokerOptions:
     on_corrupt: `fail`, or `skip` to continue after a damaged batch with a warning.
     fails_on_data_loss: False to continue with the remaining records, with a warning.
     poll_timeout_ms: how long a read waits for a broker.
+    verify: check the CRCs of batches, unless the clients are configured not to.
+    max_decompressed_bytes: the most that a batch may decompress to, in reads of records.
     """
 
     clients: ClientConfig
@@ -34,3 +37,10 @@ class BrokerOptions:
     on_corrupt: str = "fail"
     fails_on_data_loss: bool = True
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
+    verify: bool = True
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+
+    @property
+    def checks_crcs(self) -> bool:
+        """Whether the CRCs of batches are checked."""
+        return self.verify and bool(self.clients.config.get("check_crcs", True))

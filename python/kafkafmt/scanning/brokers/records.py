@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kafkafmt.client.errors import CorruptFetchedBatchError
-from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns.arrow import boolean_array, int64_values
 from kafkafmt.columns.read import arrow_batches
 from kafkafmt.errors import KafkaFormatError
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 # A fetch of more bytes waits less for the broker, and one of more than 16 MiB needs new memory each time.
-_FETCH_BYTES = 8 * 1024 * 1024
+FETCH_BYTES = 8 * 1024 * 1024
 # Stored bytes that a thread converts at once. Compressed ones take longer.
 _PART_BYTES, _COMPRESSED_PART_BYTES = 4 * 1024 * 1024, 1024 * 1024
 # Arrow batches of a part that wait for the reader.
@@ -50,11 +49,18 @@ _PARTITIONS_AHEAD = 1
 
 
 def read_records(
+    wanted: PartitionRange, options: BrokerOptions, output: ReadColumns, batch_bytes: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the records of one range. Arguments and errors are those of `read_ranges`."""
+    return read_ranges([wanted], options, output, batch_bytes)
+
+
+def read_ranges(
     ranges: Sequence[PartitionRange],
     options: BrokerOptions,
     output: ReadColumns,
     batch_bytes: int,
-    fetch_bytes: int = _FETCH_BYTES,
+    fetch_bytes: int = FETCH_BYTES,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the records of ranges of different partitions, range after range, by ascending offset.
 
@@ -102,7 +108,7 @@ class _Reading:
     def rows(self, fetch_bytes: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of the ranges that are left. Raises KafkaFormatError for a damaged batch, after those before.
 
-        fetch_bytes: as for `read_records`.
+        fetch_bytes: as for `read_ranges`.
         """
         self.part = None
         settings = {"keep_control_batches": False, "trim_first_batch": False, "check_crcs": False}
@@ -134,7 +140,10 @@ class _Reading:
         while wanted.start < wanted.end:
             try:
                 with closing(read_runs(wanted, self.options)) as runs:
-                    for rows in self._of_runs(wanted, runs):
+                    source = _Runs(
+                        wanted.topic_partition, runs, self.options.max_decompressed_bytes, is_checked=True
+                    )
+                    for rows in self._rows_of(source, wanted, verify=False):
                         yield from self._without(rows, skipped)
                         skipped = max(0, skipped - rows.num_rows)
                 return
@@ -151,21 +160,19 @@ class _Reading:
 
     def _converted(self, part: _Part) -> Iterator[tuple[_Part, pa.RecordBatch]]:
         """Yield the rows of a part, in a thread."""
-        for rows in self._of_runs(part.wanted, iter([part.run]), size_in_bytes=_size(part.run), verify=True):
+        source = _Runs(
+            part.wanted.topic_partition,
+            iter([part.run]),
+            self.options.max_decompressed_bytes,
+            _size(part.run),
+        )
+        for rows in self._rows_of(source, part.wanted, verify=self.options.checks_crcs):
             yield part, rows
 
-    def _of_runs(
-        self,
-        wanted: PartitionRange,
-        runs: Iterator[BatchRun],
-        size_in_bytes: int = 0,
-        *,
-        verify: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of batches that are in a range. size_in_bytes: of all batches; 0 if it is not known."""
+    def _rows_of(self, source: _Runs, wanted: PartitionRange, *, verify: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of batches that are in a range."""
         columns = self.output.columns
         built = columns if "offset" in columns else (*columns, "offset")
-        source = _Runs(wanted.topic_partition, runs, size_in_bytes, is_checked=not verify)
         for rows in arrow_batches(source, built, verify=verify, chunk_bytes=self.batch_bytes):
             inside = _inside(rows, wanted)
             if inside.num_rows:
@@ -202,13 +209,16 @@ def _inside(rows: pa.RecordBatch, wanted: PartitionRange) -> pa.RecordBatch:
 
 @dataclass
 class _Runs:
-    """The batches of a range as a source of columns. is_checked: whether their CRCs were checked before."""
+    """Batches as a source of columns.
+
+    size_in_bytes: of all batches; 0 if it is not known. is_checked: whether their CRCs were checked before.
+    """
 
     topic_partition: TopicPartition | None
     fetched: Iterator[BatchRun]
-    size_in_bytes: int
-    is_checked: bool
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    max_decompressed_bytes: int
+    size_in_bytes: int = 0
+    is_checked: bool = False
 
     def runs(self, *, run_bytes: int, reuse_memory: bool) -> Iterator[BatchRun]:
         return self.fetched

@@ -55,7 +55,9 @@ def read_runs(wanted: PartitionRange, options: BrokerOptions) -> Generator[Batch
     if wanted.start >= wanted.end:
         return
     with broker_errors(options.clients.bootstrap_servers):
-        consumer = options.clients.consumer(keep_control_batches=options.includes_control)
+        consumer = options.clients.consumer(
+            keep_control_batches=options.includes_control, check_crcs=options.checks_crcs
+        )
         try:
             for _, run in RangeReader(consumer, [wanted], options).runs():
                 yield run

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kafkafmt.columns.read import COLUMNS, arrow_schema
-from kafkafmt.scanning.brokers.records import read_records
+from kafkafmt.scanning.brokers.records import read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,5 +21,5 @@ COLUMN_TYPES: dict[str, pa.DataType] = {field.name: field.type for field in arro
 def read_range(
     task: RangeTask, options: RecordReadOptions, output: OutputColumns
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range. Raises the errors of `kafkafmt.scanning.brokers.records.read_records`."""
-    return read_records([task.range], options.brokers, output, options.max_batch_bytes)
+    """Yield the records of a range. Raises the errors of `kafkafmt.scanning.brokers.records.read_ranges`."""
+    return read_ranges([task.range], options.brokers, output, options.max_batch_bytes)
