@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from kafkafmt._util.names import unknown_name
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.scanning.errors import ScanError
-from kafkafmt.scanning.selection import TopicSelection
+from kafkafmt.scanning.selection import TopicSelection, topic_selection
 from kafkafmt.storage import RemotePath
 from kafkafmt.types import TopicPartition, milliseconds
 
@@ -29,8 +28,6 @@ Offsets: TypeAlias = (
 Timestamps: TypeAlias = "tuple[int | datetime | None, int | datetime | None]"
 
 DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
-
-_GLOB = re.compile(r"[*?\[]")
 
 
 def parse_paths(source: Path | Iterable[Path]) -> tuple[str | RemotePath, ...]:
@@ -54,8 +51,7 @@ def parse_topics(
     given = [topics] if isinstance(topics, str) else list(topics)
     if not given or not all(isinstance(name, str) and name for name in given):
         raise ScanError(f"topics: expected a name, a glob or several of them, found {topics!r}")
-    globs = [name for name in given if _GLOB.search(name)]
-    return TopicSelection(names=tuple(name for name in given if name not in globs), globs=tuple(globs))
+    return topic_selection(given)
 
 
 def parse_partitions(partitions: Partition | Iterable[Partition] | None) -> frozenset[TopicPartition] | None:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.source import RecordSource
     from kafkafmt.scanning.tasks import ScanTask
 
+_CLUSTER = "kafka://"
+
 
 def scan(
     source: Path | Iterable[Path],
@@ -70,7 +72,8 @@ def scan(
 
     Args:
         source: a log directory, a partition folder, a segment file, a pattern of these, or a URI (`s3://`,
-            `tiered+s3://`, `backup+file://`); or several.
+            `tiered+s3://`, `backup+file://`); or several. Or the brokers and topics of one cluster:
+            `kafka://HOST:PORT[,HOST:PORT][/TOPIC,...]`.
         topics: a name, a glob, or several of them. By default all but Kafka's own topics.
         partitions: those that are read. If the source is one folder that is not named TOPIC-PARTITION, its partition.
         offsets: (start, end) for all partitions, or for each partition in a mapping of all of them; None is the start
@@ -88,7 +91,9 @@ def scan(
         from_segment_start: also read records below the log start offset, which are deleted, if segments have them.
         check_overlaps: look up the end of each segment, so that offsets that two segments have are read once. None:
             only of local segments.
-        options: settings of the file systems of URIs, such as `region` and `endpoint_override`, and of views.
+        options: settings of the file systems of URIs, such as `region` and `endpoint_override`, and of views; of a
+            cluster those of consumers, such as `security.protocol`, and `poll.timeout.ms`: how long it waits for
+            brokers.
 
     Raises ScanError, in one line, for arguments that have no meaning.
     """
@@ -116,15 +121,29 @@ def scan(
         checks_overlaps=check_overlaps,
         max_decompressed_bytes=max_decompressed_bytes,
         max_batch_bytes=batch_bytes,
-        file_system=_file_system_options(options or {}),
     )
-    from kafkafmt.scanning.log_source import LogSource
-
-    names, shown = parse_columns(columns), shown_paths(paths)
+    names = parse_columns(columns)
     decoding = None if decode is None else parse_decoding(decode, names)
-    return Scan(
-        ScanRequest(LogSource(read, parts), shown, names, parse_offsets(offsets), decoding, end is not None)
-    )
+    record_source = _open(read, parts, options or {})
+    shown = shown_paths(paths)
+    return Scan(ScanRequest(record_source, shown, names, parse_offsets(offsets), decoding, end is not None))
+
+
+def _open(
+    read: LogReadOptions, partitions: frozenset[TopicPartition] | None, options: Mapping[str, str]
+) -> RecordSource:
+    """Return the source that a URI or paths name. Opens nothing. Raises ScanError."""
+    clusters = [path for path in read.paths if isinstance(path, str) and path.startswith(_CLUSTER)]
+    if not clusters:
+        from kafkafmt.scanning.log_source import LogSource
+
+        return LogSource(replace(read, file_system=_file_system_options(options)), partitions)
+    if len(read.paths) > 1:
+        raise ScanError(f"source: expected one cluster, or several folders, found {shown_paths(read.paths)}")
+    ensure_package(f"a scan of {_CLUSTER}", "kafka", "'kafkafmt[net]'")
+    from kafkafmt.scanning.brokers.opening import cluster_source
+
+    return cluster_source(clusters[0], read, partitions, options)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from kafkafmt.types import TopicPartition
 # The values in Kafka's ListOffsets and in Spark's JSON.
 LATEST, EARLIEST = -1, -2
 
+_GLOB = re.compile(r"[*?\[]")
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -56,6 +58,13 @@ class TopicSelection:
         parts += [self] if self.pattern is not None else []
         missing = [part for part in parts if not any(topic in part for topic in topics)]
         return next((part.pattern or (part.names + part.globs)[0] for part in missing), None)
+
+
+def topic_selection(topics: Iterable[str]) -> TopicSelection:
+    """Return the selection of topics by names and by globs, which have `*`, `?` or `[`."""
+    given = list(topics)
+    globs = [name for name in given if _GLOB.search(name)]
+    return TopicSelection(names=tuple(name for name in given if name not in globs), globs=tuple(globs))
 
 
 def ensure_all_named(name: str, bound: Bound, partitions: Mapping[str, TopicPartition | None]) -> None:
