@@ -13,9 +13,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2 as pb
 from google.protobuf import message_factory
 
+import kafkafmt
 from decode.rows import Headers, batch, payloads
 from decode.stand_in import Registry
 from decode.test_decoding import decode
+from kafkafmt import RecordBatchBuilder
 from kafkafmt.decode import Decoding, Schema, SchemaError
 from kafkafmt.decode.protobuf import FORMAT
 from kafkafmt.decode.protobuf.schemas import message_descriptors
@@ -242,6 +244,26 @@ def test_payloads_when_written_by_confluent_kafka_then_are_decoded(
         assert {name: found for name, found in second.items() if found is not None} == value
         assert third is not None
     assert decoded.column("value_error").null_count == 3
+
+
+def test_scan_when_a_log_has_payloads_of_confluent_kafka_then_its_rows_are_decoded(
+    registry: Registry, tmp_path: Path
+) -> None:
+    values = [{"items": {"a": {"sku": str(number)}}} for number in range(50)]
+    builder = RecordBatchBuilder()
+    for number, (value, headers) in enumerate(written(registry, ORDER, values)):
+        builder.append(number, None, None if number == 7 else value, headers)
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / f"{0:020}.log").write_bytes(builder.build())
+    decoding = Decoding(value="protobuf", schemas=registry.url)
+    table = kafkafmt.scan(tmp_path, columns=["value", "offset"], decode=decoding).to_arrow()
+    assert table.schema.field("value").type == FORMAT.read_type(ORDER)
+    assert table.column("value_error").null_count == 50
+    rows = table.to_pylist()
+    assert [row["offset"] for row in rows] == list(range(50))
+    assert rows[7]["value"] is None
+    assert rows[8]["value"] == {"items": [("a", {"sku": "8", "price": None})], "at": None}
 
 
 def test_payloads_when_versions_are_mixed_then_rows_have_the_newest_type(registry: Registry) -> None:
