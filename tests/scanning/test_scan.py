@@ -165,6 +165,17 @@ def test_within_when_given_ranges_then_is_clamped_to_those_of_the_scan(tmp_path:
         scan.within({("orders", 7): (0, 5)})
 
 
+def test_scan_when_a_log_has_no_records_then_has_an_empty_range_and_no_rows(tmp_path: Path) -> None:
+    put_segment(tmp_path / "orders-0", 7, [])
+    put_segment(tmp_path / "orders-1", 0, [batch(0, 3)])
+    scan = kf.scan(tmp_path)
+    assert scan.ranges() == {("orders", 0): (7, 7), ("orders", 1): (0, 3)}
+    assert scan.to_arrow()["partition"].to_pylist() == [1, 1, 1]
+    empty = kf.scan(tmp_path, partitions=("orders", 0))
+    assert empty.tasks() == []
+    assert empty.to_arrow() == empty.schema.empty_table()
+
+
 def test_scan_when_records_below_the_log_start_are_deleted_then_leaves_them_out(tmp_path: Path) -> None:
     put_segment(tmp_path / "orders-0", 0, [batch(0, 5), batch(5, 5)])
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 7\n")

@@ -47,6 +47,16 @@ def test_tail_when_a_log_grows_and_rolls_then_has_each_record_once_after_those_o
     assert offsets_of(scan.to_batches()) == list(range(5))
 
 
+def test_tail_when_of_a_part_of_a_scan_then_has_no_other_partitions(tmp_path: Path) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    other = put_segment(tmp_path / "orders-1", 0, [batch(0, 5)])
+    tail = kf.scan(tmp_path).within({("orders", 0): (0, 5)}).tail(seconds=0)
+    put_segment(tmp_path / "orders-2", 0, [batch(0, 5)])
+    add(path, batch(5, 5))
+    add(other, batch(5, 5))
+    assert [(set(rows["partition"].to_pylist()), rows.num_rows) for rows in tail] == [({0}, 5)]
+
+
 def test_tail_when_its_time_is_over_then_has_read_what_is_there_and_ends(tmp_path: Path) -> None:
     path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
     tail = kf.scan(tmp_path, columns=["offset"]).tail(seconds=0)
