@@ -19,12 +19,14 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from kafkafmt.columns.read import arrow_schema
+from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.row_bounds import FrameSource, RowBounds
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+OLDEST = "1.36"  # the oldest version that is tested
 _PARTITION_COLUMNS = frozenset(("topic", "partition"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # The comparison with the sides swapped.
@@ -32,8 +34,11 @@ _SWAPPED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq", "Eq": "Eq"}
 
 
 def lazy_frame(scan: FrameSource) -> pl.LazyFrame:
-    """Return the LazyFrame of a scan. The scan is planned when it is collected."""
-    return register_io_source(partial(_frames, scan), schema=partial(_polars_schema, scan), is_pure=True)
+    """Return the LazyFrame of a scan. The scan is planned when it is collected. Raises ScanError for an old Polars."""
+    try:
+        return register_io_source(partial(_frames, scan), schema=partial(_polars_schema, scan), is_pure=True)
+    except TypeError:  # it has no is_pure
+        raise ScanError(f"to_polars needs Polars {OLDEST} or later, found {pl.__version__}") from None
 
 
 def _polars_schema(scan: FrameSource) -> pl.Schema:
