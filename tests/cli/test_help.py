@@ -76,7 +76,7 @@ def test_help_of_the_program_then_has_each_command_under_a_heading_and_no_text_i
         "Look at logs": ["inspect", "verify", "groups", "transactions", "cluster"],
         "Change them": ["convert", "erase", "repair", "table"],
         "Serve them": ["serve", "gateway"],
-        "Move records": ["mirror", "backup", "restore", "replay"],
+        "Move records": ["mirror", "backup", "restore", "replay", "export"],
         "Plan": ["memory", "spark-archive"],
     }
     assert sorted(name for names in listed.values() for name in names) == sorted(main.commands)  # type: ignore[attr-defined]

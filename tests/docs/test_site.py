@@ -28,6 +28,7 @@ PACKAGES = [
     "kafkafmt.accumulator",
     "kafkafmt.codecs",
     "kafkafmt.decode",
+    "kafkafmt.export",
     "kafkafmt.log",
     "kafkafmt.memory",
     "kafkafmt.net",

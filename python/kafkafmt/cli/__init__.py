@@ -19,6 +19,7 @@ from kafkafmt.cli.backup import backup
 from kafkafmt.cli.cluster import cluster
 from kafkafmt.cli.convert import convert
 from kafkafmt.cli.erase import erase
+from kafkafmt.cli.export import export
 from kafkafmt.cli.gateway import gateway
 from kafkafmt.cli.groups import groups
 from kafkafmt.cli.help import GroupedCommands
@@ -82,7 +83,7 @@ def _fail(message: str, status: int = 2) -> int:
         "Look at logs": (inspect, verify, groups, transactions, cluster),
         "Change them": (convert, erase, repair, table),
         "Serve them": (serve, gateway),
-        "Move records": (mirror, backup, restore, replay),
+        "Move records": (mirror, backup, restore, replay, export),
         "Plan": (memory, spark_archive),
     },
     invoke_without_command=True,
@@ -98,7 +99,6 @@ def main(context: click.Context) -> None:
     kafkafmt mirror kafka://east:9092/orders /backup --once
 
     kafkafmt COMMAND --help shows its options. Documentation: docs/index.md.
-    Exit status: 0; 1 for damage or a failed segment; 2 for wrong arguments.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -197,9 +197,9 @@ class DeltaTable:
             path = below(self._folder, file.path)
             storage_of(path).delete(path)
 
-    def end(self) -> None:
+    def end(self, *, is_known: bool = True) -> None:
         if self._lease is not None:
-            self._lease.release()
+            self._lease.release(is_known=is_known)
             self._lease = None
 
     def _ensure_offsets(self, table: _Table, commit: TableCommit, state: TableState) -> None:

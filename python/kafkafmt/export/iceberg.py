@@ -172,9 +172,9 @@ class IcebergTable:
             path = below(self.data_folder, file.path)
             storage_of(path).delete(path)
 
-    def end(self) -> None:
+    def end(self, *, is_known: bool = True) -> None:
         if self._lease is not None:
-            self._lease.release()
+            self._lease.release(is_known=is_known)
             self._lease = None
 
     def open(self) -> Table | None:

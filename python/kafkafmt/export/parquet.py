@@ -121,9 +121,9 @@ class ParquetTable:
     def abort(self, files: Sequence[DataFile]) -> None:
         storage_of(self.data_folder).delete_folder(self.data_folder)
 
-    def end(self) -> None:
+    def end(self, *, is_known: bool = True) -> None:
         if self._lease is not None:
-            self._lease.release()
+            self._lease.release(is_known=is_known)
             self._lease = None
 
     def _publish(self, content: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from kafkafmt._util.sizes import MIB
 from kafkafmt.export.errors import ExportError, OffsetsGoneError, TableConflictError
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
-from kafkafmt.export.partitioning import PartitionField, ensure_partitioned
+from kafkafmt.export.partitioning import PartitionField, ensure_partitioned, parse_partitioning
 from kafkafmt.export.schemas import evolved, flattened, is_flattened, table_schema
 from kafkafmt.export.tables import TableCommit, UpsertingTable
 from kafkafmt.export.tasks import ExportTask, joined
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.tasks import ScanTask
     from kafkafmt.types import TopicPartition
 
+MODES = ("append", "upsert")
+ON_OFFSETS_GONE = ("fail", "continue")
 # A task reads at least this, so that a small run writes few files.
 _LEAST_TASK_BYTES = 16 * MIB
 # A task reads at most this many times the target size, so that the work is divided among processes.
@@ -57,18 +59,32 @@ class ScanSource(Protocol):
 class ExportOptions:
     """How topics are exported.
 
-    partition_by: of a new table. flatten: whether the fields of values that are records are columns. on_offsets_gone:
-    what to do if the source no longer has the offset at which the table ends: fail, or continue at the first that it
-    has. processes: that the tasks are for; None if it is not known. mode: append; or upsert: the table has the latest
-    row of each key, and records without a value remove it.
+    partition_by: of a new table: columns, and year, month, day or hour of timestamps, as "topic, day(timestamp)".
+    flatten: whether the fields of values that are records are columns. on_offsets_gone: what to do if the source no
+    longer has the offset at which the table ends: fail, or continue at the first that it has. processes: that the tasks
+    are for. mode: append; or upsert: the table has the latest row of each key, and records without a value remove it.
+
+    Raises ExportError, in one line, for values that have no meaning.
     """
 
-    partition_by: tuple[PartitionField, ...] = ()
+    partition_by: str | tuple[PartitionField, ...] = ()
     flatten: bool = True
     on_offsets_gone: Literal["fail", "continue"] = "fail"
     processes: int = 1
     mode: Literal["append", "upsert"] = "append"
     write: WriteOptions = field(default_factory=WriteOptions)
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("mode", MODES), ("on_offsets_gone", ON_OFFSETS_GONE)):
+            if getattr(self, name) not in allowed:
+                raise ExportError(f"{name}: expected {' or '.join(allowed)}, found {getattr(self, name)!r}")
+        _ = self.partition_fields
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """The fields of `partition_by`. Raises ExportError for text that is no partitioning."""
+        given = self.partition_by
+        return given if not isinstance(given, str) else parse_partitioning(given) if given else ()
 
 
 @dataclass(frozen=True)
@@ -91,24 +107,32 @@ class ExportPlan:
     def commit(self, files: Sequence[DataFile]) -> TableState:
         """Commit the files of all tasks, and let other exports begin.
 
-        Raises TableConflictError, after the files were removed. After another error, the next run of an export finds
-        out whether the files were committed.
+        Raises TableConflictError, after the files were removed. After another error it is not known whether the files
+        were committed: none is removed, and the next export of the table handles this run as a killed one.
         """
+        is_known = False
         ends = {one: wanted.end for one, wanted in self.ranges.items()}
         ordered = sorted(files, key=lambda file: file.path)
         try:
-            if not ordered and all(self.state.offsets.get(one) == end for one, end in ends.items()):
-                return self.state
-            commit = TableCommit(self.run, ordered, ends)
-            if self.upserts is None:
-                return self.table.commit(commit, self.state)
-            assert isinstance(self.table, UpsertingTable)
-            return self.table.upsert(commit, self.state, self.upserts)
+            after = self._committed(TableCommit(self.run, ordered, ends))
+            is_known = True
+            return after
         except TableConflictError:
             self.table.abort(files)
+            is_known = True
             raise
         finally:
-            self.table.end()
+            self.table.end(is_known=is_known)
+
+    def _committed(self, commit: TableCommit) -> TableState:
+        if not commit.files and all(
+            self.state.offsets.get(one) == end for one, end in commit.offsets.items()
+        ):
+            return self.state
+        if self.upserts is None:
+            return self.table.commit(commit, self.state)
+        assert isinstance(self.table, UpsertingTable)
+        return self.table.upsert(commit, self.state, self.upserts)
 
     def abort(self, files: Sequence[DataFile]) -> None:
         """Remove the files of tasks that have ended, and let other exports begin."""
@@ -239,14 +263,13 @@ def _partitioning(
     table: TableCommitter, columns: pa.Schema, state: TableState, options: ExportOptions
 ) -> tuple[PartitionField, ...]:
     """Return the partitioning of the table. Raises ExportError if another one is asked for, or it is not possible."""
+    wanted = options.partition_fields
     if state.schema is None:
-        ensure_partitioned(columns, options.partition_by, table.location)
-        return options.partition_by
-    if options.partition_by and options.partition_by != state.partitioning:
-        wanted, found = (
-            ", ".join(map(str, one)) or "nothing" for one in (options.partition_by, state.partitioning)
-        )
-        raise ExportError(f"{table.location}: expected partitions by {wanted}, found a table with {found}")
+        ensure_partitioned(columns, wanted, table.location)
+        return wanted
+    if wanted and wanted != state.partitioning:
+        asked, found = (", ".join(map(str, one)) or "nothing" for one in (wanted, state.partitioning))
+        raise ExportError(f"{table.location}: expected partitions by {asked}, found a table with {found}")
     return state.partitioning
 
 

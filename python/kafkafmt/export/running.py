@@ -60,7 +60,7 @@ def run_export(
     destination: Destination,
     options: ExportOptions,
     progress: Callable[[int], object] = lambda read_bytes: None,
-) -> Iterator[TableReport]:
+) -> Generator[TableReport, None, None]:
     """Export a scan, and yield a report of each table when it is committed, or when it has failed.
 
     A table that fails leaves the others unaffected. progress: called with stored bytes that were read since its last

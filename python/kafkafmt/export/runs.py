@@ -71,8 +71,11 @@ class RunLease:
         """Remove the file of a dead run, after its other files."""
         storage_of(self._runs).delete(self._runs / f"{run}{_SUFFIX}")
 
-    def release(self) -> None:
-        """End the lease. Does nothing if it is not held."""
+    def release(self, *, is_known: bool = True) -> None:
+        """End the lease. Does nothing if it is not held.
+
+        is_known: whether the outcome of the run is known. If not, its file stays, and the next run finds a dead one.
+        """
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -80,7 +83,8 @@ class RunLease:
         if self._renewed:
             self._renewed = 0.0
             with contextlib.suppress(OSError):  # the next run removes it
-                self.forget(self._run)
+                if is_known:
+                    self.forget(self._run)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

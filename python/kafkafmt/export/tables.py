@@ -144,8 +144,12 @@ class TableCommitter(Protocol):
         """Remove files of this run that are not committed."""
         ...
 
-    def end(self) -> None:
-        """Let other exports begin. Does nothing if it was called before, or without `begin`."""
+    def end(self, *, is_known: bool = True) -> None:
+        """Let other exports begin. Does nothing if it was called before, or without `begin`.
+
+        is_known: whether it is known if this run was committed. If not, the next export handles this run as a killed
+        one: it removes the files that are not those of the table.
+        """
         ...
 
 

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkafmt.export.plan import ExportOptions, ScanSource
+    from kafkafmt.export.plan import ExportOptions
     from kafkafmt.export.tables import Destination
+    from kafkafmt.scanning.arguments import Path
+    from kafkafmt.scanning.scan import Scan
 
 _REPORT_COLUMNS = ["topic", "location", "status", "records", "files", "size_in_bytes", "error"]
 
 
 def export(
     spark: SparkSession,
-    scan: ScanSource,
+    source: Scan | Path | Iterable[Path],
     destination: str | Destination,
     options: ExportOptions | None = None,
     *,
     format: str = "parquet",  # noqa: A002
+    **scanned: Any,
 ) -> DataFrame:
     """Export topics into tables, as `kafkafmt export` does, and return a row for each table.
 
     Args:
         spark: a session, also of Spark Connect. `kafkafmt.spark.register` ships kafkafmt to its executors.
-        scan: what is exported: `kafkafmt.scan(...)`.
+        source: a scan; or what `kafkafmt.scan` takes as its source: folders and URIs that all machines have.
         destination: a folder or URI that all machines have at the same path; or a `Destination`, which can have a
             catalog, options of the format, and one table for all topics.
-        format: parquet, delta or iceberg, if `destination` is a folder.
+        format: parquet, delta or iceberg, if `destination` is text.
+        scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan.
 
     Returns topic, location, status (`exported` or `failed`), records, files, size_in_bytes and error.
 
@@ -36,13 +41,13 @@ def export(
     """
     import pyarrow as pa
 
+    from kafkafmt.export.exporting import destination_of, source_scan
     from kafkafmt.export.plan import ExportOptions
-    from kafkafmt.export.tables import Destination
     from kafkafmt.spark.jobs.export_tasks import run_export_on_spark
 
-    if not isinstance(destination, Destination):
-        destination = Destination(destination, format)
-    reports = list(run_export_on_spark(spark, scan, destination, options or ExportOptions()))
+    found = destination_of(destination, format)
+    scan = source_scan(source, scanned)
+    reports = list(run_export_on_spark(spark, scan, found, options or ExportOptions()))
     columns = [
         pa.array([report.topic for report in reports], pa.string()),
         pa.array([report.location for report in reports], pa.string()),
