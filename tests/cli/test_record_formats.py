@@ -116,7 +116,7 @@ def test_numbers_then_are_decoded_as_kafkas_serializers_write_them(tmp_path: Pat
     )
     assert shown(log, "--key-format", "long", "--value-format", "double") == [
         {"key": -7, "value": 1.5},
-        {"key": None, "key_error": shown_error(log), "key_base64": "AA==", "value": "nan"},
+        {"key": None, "key_error": shown_error(log), "key_base64": "AA==", "value": "NaN"},
         {"key": None, "value": None},
     ]
 

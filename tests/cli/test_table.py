@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from cli.logs import command, is_one_line, run, write_log
+from cli.logs import FIRST_TIMESTAMP, command, is_one_line, run, write_log
 from jobs.logs import LogMaker, latest, make_logs
 from kafkafmt.cli.table import table
 from kafkafmt.jobs.table import TableState
@@ -105,6 +105,22 @@ def counted(table):
 Table.commit = counted
 main()
 """
+
+
+def test_table_when_it_has_a_range_of_time_then_has_the_latest_values_within_and_its_state_keeps_that_range(
+    tmp_path: Path,
+) -> None:
+    log = write_log(tmp_path / "logs" / "a-0")  # a key for each of 120 records, a millisecond apart
+    times = ("--from", FIRST_TIMESTAMP + 31, "--to", FIRST_TIMESTAMP + 45)
+    state = ("--state", tmp_path / "state")
+    for number in range(2):
+        assert run("table", log.parent, tmp_path / f"out-{number}", *times, *state).exit_code == 0
+        offsets = pq.read_table(tmp_path / f"out-{number}")["offset"].to_pylist()
+        assert sorted(offsets) == list(range(31, 45))
+    other = run("table", log.parent, tmp_path / "other", "--from", FIRST_TIMESTAMP + 31, *state)
+    assert (other.exit_code, other.stdout) == (2, "")
+    assert is_one_line(other.stderr)
+    assert f"is the state of a table with to {FIRST_TIMESTAMP + 45}, expected None" in other.stderr
 
 
 def test_table_when_killed_then_the_next_run_goes_on_and_ends_with_the_same(

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import kafkafmt as kf
-from cli.logs import flip, is_one_line, run, run_process, segments, write_log
+from cli.logs import FIRST_TIMESTAMP, flip, is_one_line, run, run_process, segments, write_log
 from jobs.logs import make_logs
 from kafkafmt.log import PartitionLogWriter
+from kafkafmt.log.time_range import TimeRange
 from kafkafmt.spark import JobError
 from kafkafmt.spark.jobs.table import TableOptions, write_table
 from log.test_log_start import PARTITION, start_at
@@ -53,6 +54,16 @@ def test_deleted_records_when_tabled_by_spark_then_are_left_out_unless_asked_for
         options = TableOptions([PARTITION.topic], from_segment_start=start == 0)
         assert write_table(spark, logs, target, options).records == 30 - start
         assert sorted(pq.read_table(target)["offset"].to_pylist()) == list(range(start, 30))
+
+
+def test_rows_when_they_have_a_range_of_time_then_are_those_of_the_local_engine(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    log = write_log(tmp_path / "logs" / "a-0")
+    times = TimeRange(FIRST_TIMESTAMP + 31, FIRST_TIMESTAMP + 45)
+    target = tmp_path / "spark.parquet"
+    assert write_table(spark, log.parent, target, TableOptions(["a"], times=times)).records == 14
+    assert sorted(pq.read_table(target)["offset"].to_pylist()) == list(range(31, 45))
 
 
 def test_rows_when_spark_meets_damage_then_it_stops_or_leaves_that_out(

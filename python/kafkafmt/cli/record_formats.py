@@ -35,6 +35,8 @@ BASE64 = "base64"
 _MAX_ROWS = 1024
 _MAX_BYTES = 1024 * 1024
 _NO_ASCII = re.compile("[^\\x00-\\x7f]")
+# As JSON of Protobuf has them.
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 _SIDES: tuple[Side, Side] = ("key", "value")
 
 Row = dict[str, Any]
@@ -221,7 +223,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
     if isinstance(value, datetime):
         utc = value if value.tzinfo is None else value.astimezone(timezone.utc)
         return utc.isoformat().replace("+00:00", "Z")
