@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cli.logs import FIRST_TIMESTAMP, is_one_line, json_lines, run
+from decode.stand_in import running_registry
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
 
@@ -227,3 +228,27 @@ def test_avro_when_records_have_different_schemas_then_each_has_the_fields_that_
     log = write_records(tmp_path / "a-0", [(None, b"\0\0\0\0\1\x0e"), (None, new), (None, b"\0\0\0\0\1\x12")])
     rows = shown(log, "--value-format", "avro", "--schemas", tmp_path / "schemas")
     assert [row["value"] for row in rows] == [{"id": 7}, {"id": 8, "tags": {"a": 0.5}}, {"id": 9}]
+
+
+def test_avro_when_schemas_are_of_a_registry_then_each_is_asked_for_once(tmp_path: Path) -> None:
+    pytest.importorskip("kafkafmt.decode.avro")
+    with running_registry() as registry:
+        number = registry.register("a-value", {"schema": '"long"'})
+        payload = b"\0" + number.to_bytes(4, "big") + b"\x0e"
+        log = write_records(tmp_path / "a-0", [(None, payload)] * 2000 + [(None, b"\0\0\0\0\x63\x0e")])
+        result = run("replay", log, "--value-format", "avro", "--schemas", registry.url)
+        assert len([path for path in registry.requests if f"/schemas/ids/{number}" in path]) == 1
+    rows = json_lines(result.stdout)
+    assert [row["value"] for row in rows] == [7] * 2000 + [None]
+    assert "99" in rows[-1]["value_error"]
+
+
+def test_registry_when_it_does_not_answer_then_one_line_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("kafkafmt.decode.avro")
+    with running_registry() as registry:
+        registry.failures = [401]
+        log = write_records(tmp_path / "a-0", [(None, b"\0\0\0\0\x07\x0e")])
+        result = run("replay", log, "--value-format", "avro", "--schemas", registry.url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert is_one_line(result.stderr)
+    assert "401" in result.stderr
