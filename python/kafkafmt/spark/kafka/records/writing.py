@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from kafka.errors import KafkaError
 from pyspark.sql.datasource import WriterCommitMessage
 
+from _kafkafmt.client.murmur2 import murmur2
 from kafkafmt._util.options import Option
 from kafkafmt.columns.arrow import boolean_array
 from kafkafmt.net import Producer
@@ -62,10 +63,8 @@ _TYPES = {
     "value": (*_BYTES, "void"),
     "topic": ("string",),
     "partition": ("int", "void"),
-    "timestamp": ("timestamp", "void"),
     "headers": ("array<struct<key:string,value:binary>>", "void"),
 }
-_MICROSECONDS = 1000
 
 
 @dataclass(frozen=True)
@@ -170,13 +169,15 @@ class RecordSendJob:
             yield topic, content.filter(pc.equal(topics, topic))
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns timestamp, key, value, headers and partition, whether the rows have them or not."""
+        """Return the columns timestamp, key, value, headers and partition, whether the rows have them or not.
+
+        The timestamp is the current time. Spark's Kafka sink ignores a column `timestamp`, too.
+        """
         types = {
             "key": pa.binary(),
             "value": pa.binary(),
             "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
             "partition": pa.int32(),
-            "timestamp": pa.timestamp("us", tz="UTC"),
         }
         columns = {}
         for name, kind in types.items():
@@ -186,9 +187,7 @@ class RecordSendJob:
                 columns[name] = columns[name].cast(kind)
         if self.partition is not None:
             columns["partition"] = pa.array(np.full(len(rows), self.partition, np.int32))
-        times = columns["timestamp"].cast(pa.int64())
-        now = time.time_ns() // (1000 * _MICROSECONDS)
-        columns["timestamp"] = pa.array(pc.fill_null(times, now * _MICROSECONDS).to_numpy() // _MICROSECONDS)
+        columns["timestamp"] = pa.array(np.full(len(rows), time.time_ns() // 1_000_000, np.int64))
         return pa.record_batch(columns)
 
 
@@ -198,23 +197,36 @@ def _chained(first: pa.RecordBatch, others: Iterable[pa.RecordBatch]) -> Iterato
 
 
 def _partitions(rows: pa.RecordBatch, producer: Producer, topic: str) -> NDArray[np.int32]:
-    """Return the partition of each row, or -1 if the partitioner is to choose it by the key.
+    """Return the partition of each row, or -1 if the producer is to choose it.
 
-    Rows without partition, key and value get one of the topic's partitions: kafka-python sends no such record
-    otherwise.
+    Rows without partition get one here if they have neither key nor value, or a header without value: the producer
+    takes such records only as columns of one partition.
     """
     given = rows.column("partition")
     found = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).copy()
     wrong = found[(found < 0) & pc.is_valid(given).to_numpy(zero_copy_only=False)]
     if len(wrong):
         raise ValueError(f"column partition: expected 0 or more, found {wrong[0]}")
-    if given.null_count and rows.column("value").null_count:
-        is_empty = pc.and_(pc.is_null(rows.column("key")), pc.is_null(rows.column("value")))
-        nowhere = (found < 0) & is_empty.to_numpy(zero_copy_only=False)
-        if nowhere.any():
-            found[nowhere] = random.choice(sorted(producer.partitions_for(topic)))
-    partitions: NDArray[np.int32] = found
-    return partitions
+    keys, values = rows.column("key"), rows.column("value")
+    is_empty = pc.and_(pc.is_null(keys), pc.is_null(values)).to_numpy(zero_copy_only=False)
+    is_special = (found < 0) & (is_empty | _has_null_header(rows.column("headers")))
+    if is_special.any():
+        partitions = sorted(producer.partitions_for(topic))
+        for row in np.flatnonzero(is_special).tolist():
+            key = keys[row].as_py()
+            # As Kafka's partitioner has it.
+            place = random.randrange(len(partitions)) if key is None else murmur2(key) & 0x7FFFFFFF
+            found[row] = partitions[place % len(partitions)]
+    chosen: NDArray[np.int32] = found
+    return chosen
+
+
+def _has_null_header(headers: pa.ListArray) -> NDArray[np.bool_]:
+    """Return whether a row has a header without value."""
+    found = np.zeros(len(headers), np.bool_)
+    is_null = pc.is_null(pc.struct_field(headers.flatten(), "value"))
+    found[pc.list_parent_indices(headers).filter(is_null).to_numpy()] = True
+    return found
 
 
 def _send_in_order(
