@@ -38,6 +38,8 @@ def apicurio_answer(
     number = len(ids) if wanted == "branch=latest" else int(wanted)
     if not 0 < number <= len(ids):
         return _MISSING
+    if rest[2:] == ["references"]:
+        return 200, registry.schemas[ids[number - 1]].get("references", [])
     if rest[:1] == ["versions"] and (rest[2:] == ["content"] or (version == "v2" and not rest[2:])):
         return 200, registry.schemas[ids[number - 1]]["schema"]
     return 200, _metadata(registry, artifact, ids[number - 1], number)

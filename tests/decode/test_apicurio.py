@@ -16,7 +16,9 @@ from broker.jars import APICURIO_2, APICURIO_3, JarSet
 from decode.rows import Headers, batch
 from decode.stand_in import CONFLUENT_PATH, Registry
 from decode.test_decoding import decode
+from decode.test_protobuf_schemas import with_imports
 from kafkafmt.decode import Decoding, Schema, SchemaRegistry
+from kafkafmt.decode.protobuf import FORMAT
 from kafkafmt.decode.protobuf.schemas import message_descriptors
 from oracle.kafka import java
 
@@ -48,11 +50,11 @@ class Payloads:
         command = [java("java"), "-Xmx128m", "-XX:+UseSerialGC", "-cp", jars.classpath(), str(PROGRAM)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def write(self, name: str, settings: dict[str, str]) -> list[tuple[bytes, Headers]]:
+    def write(self, name: str, settings: dict[str, str], schema: bytes = b"") -> list[tuple[bytes, Headers]]:
         """Return the values and headers of the records."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        fields = [SERIALIZERS[name], name, b64encode(schema_bytes(name)).decode()]
+        fields = [SERIALIZERS[name], name, b64encode(schema or schema_bytes(name)).decode()]
         fields += [f"{key}={value}" for key, value in settings.items()]
         self.process.stdin.write("\t".join(fields) + "\n")
         self.process.stdin.flush()
@@ -166,3 +168,34 @@ def test_payloads_when_written_by_apicurio_3_then_are_decoded(
     version_3: Payloads, registry: Registry, name: str, case: str
 ) -> None:
     assert_decoded(version_3, registry, name, CASES_3[case], "v3")
+
+
+IMPORTS = {
+    "common/id.proto": 'syntax = "proto3"; package common; message Id { int64 number = 1; }',
+    "shop/item.proto": 'syntax = "proto3"; package shop; import "common/id.proto"; message Item { common.Id id = 1; }',
+}
+WITH_IMPORTS = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "shop/item.proto";
+message Order { int64 id = 1; string name = 2; Item item = 3; google.protobuf.Timestamp at = 4; }
+"""
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_payloads_when_the_schema_has_imports_then_their_references_are_followed(
+    request: pytest.FixtureRequest, registry: Registry, version: str
+) -> None:
+    payloads: Payloads = request.getfixturevalue(f"version_{version[1:]}")
+    inner = tuple((name, Schema("PROTOBUF", text)) for name, text in IMPORTS.items())
+    schema = Schema("PROTOBUF", WITH_IMPORTS, inner)
+    path = f"/apis/registry/{version}"
+    settings = {"apicurio.registry.url": registry.url + path, "apicurio.registry.auto-register": "true"}
+    records = payloads.write("protobuf", settings | NO_HEADERS, with_imports(schema).content)  # type: ignore[arg-type]
+    rows = batch([value for value, _ in records])
+    source = SchemaRegistry(registry.url, apicurio_path=path)
+    decoded = decode(Decoding(value="protobuf", schemas=source, framing="apicurio"), rows)
+    assert decoded.column("value").to_pylist() == [{**row, "item": None, "at": None} for row in ROWS]
+    assert decoded.schema.field("value").type == FORMAT.read_type(schema)
+    assert {"shop/item.proto", "common/id.proto"} <= set(registry.subjects)

@@ -59,8 +59,8 @@ def serialized(schema: Schema) -> Schema:
     )
 
 
-def with_imports() -> Schema:
-    """Return the schema as `protoc --include_imports` writes it."""
+def with_imports(schema: Schema) -> Schema:
+    """Return a schema as `protoc --include_imports` writes it."""
     files: dict[str, Any] = {}
 
     def add(file: Any) -> None:
@@ -68,16 +68,16 @@ def with_imports() -> Schema:
             add(found)
         files[file.name] = file.serialized_pb
 
-    add(message_descriptors(ORDER)[0].file)
+    add(message_descriptors(schema)[0].file)
     content = pb.FileDescriptorSet(file=[pb.FileDescriptorProto.FromString(file) for file in files.values()])
-    return Schema("PROTOBUF", content.SerializeToString(), (), ORDER.message)
+    return Schema("PROTOBUF", content.SerializeToString(), (), schema.message)
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: ORDER, lambda: serialized(ORDER), with_imports], ids=["text", "registry", "protoc"]
+    "make", [lambda schema: schema, serialized, with_imports], ids=["text", "registry", "protoc"]
 )
 def test_schema_when_it_has_imports_then_they_are_found(make: Any) -> None:
-    schema = make()
+    schema = make(ORDER)
     result = FORMAT.decoder(schema, schema).decode(payloads([PAYLOAD]))
     assert result.array.to_pylist() == [ROW]
 

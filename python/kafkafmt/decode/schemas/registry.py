@@ -24,6 +24,7 @@ _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_FOUND = 404
 _MAX_ANSWER_BYTES = 16 << 20
 _MAX_REFERENCES = 1000
+_MAX_REFERENCE_DEPTH = 20
 _APICURIO_IDS = {"globalId": "globalIds", "contentId": "contentIds"}
 
 
@@ -168,31 +169,33 @@ class SchemaRegistry:
         text = self._get(path, as_text=True)
         if text is None:
             raise UnknownSchemaError(f"{schema_id} is unknown to {self._apicurio}")
+        return Schema(kind, text, self._apicurio_references(path, kind, 0))
+
+    def _apicurio_references(self, path: str, kind: SchemaKind, depth: int) -> tuple[tuple[str, Schema], ...]:
+        """Return what a schema refers to. path: of the schema."""
         entries = self._get(f"{path}/references") or []
+        if depth > _MAX_REFERENCE_DEPTH or len(entries) > _MAX_REFERENCES:
+            raise SchemaError(f"{path} has references nested too deeply, or more than {_MAX_REFERENCES}")
         references = []
         for entry in entries:
             try:
-                found = self._cached(
-                    (SchemaId("globalId", 0), entry["groupId"], entry["artifactId"], entry["version"]),
-                    partial(self._apicurio_version, entry, kind),
-                    f"artifact {entry['artifactId']}",
-                )
-                references.append((str(entry["name"]), found))
+                place = tuple(str(entry[name] or "default") for name in ("groupId", "artifactId", "version"))
+                name = str(entry["name"])
             except (KeyError, TypeError):
                 raise SchemaSourceError(
                     f"{path}/references: expected references; found {entry!r}"[:300]
                 ) from None
-        return Schema(kind, text, tuple(references))
+            load = partial(self._apicurio_version, place, kind, depth + 1)
+            references.append((name, self._cached((*place, kind), load, f"artifact {place[1]}")))
+        return tuple(references)
 
-    def _apicurio_version(self, entry: Mapping[str, Any], kind: SchemaKind) -> Schema:
-        group, artifact, version = (
-            quote(str(entry[name] or "default"), safe="") for name in ("groupId", "artifactId", "version")
-        )
+    def _apicurio_version(self, place: tuple[str, ...], kind: SchemaKind, depth: int) -> Schema:
+        group, artifact, version = (quote(part, safe="") for part in place)
         path = f"{self._apicurio}/groups/{group}/artifacts/{artifact}/versions/{version}"
         text = self._get(f"{path}/content" if "/v3" in self._apicurio else path, as_text=True)
         if text is None:
             raise UnknownSchemaError(f"artifact {artifact} version {version} is unknown to {self._apicurio}")
-        return Schema(kind, text)
+        return Schema(kind, text, self._apicurio_references(path, kind, depth))
 
     def _parsed(self, answer: Any, kind: SchemaKind, name: str, depth: int = 0) -> Schema:
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
@@ -206,7 +209,7 @@ class SchemaRegistry:
         references = answer.get("references") or []
         if not isinstance(references, list):
             raise SchemaSourceError(f"{self.url}: {name} has a damaged reference")
-        if depth > 20 or len(references) > _MAX_REFERENCES:
+        if depth > _MAX_REFERENCE_DEPTH or len(references) > _MAX_REFERENCES:
             raise SchemaError(f"{name} has references nested too deeply, or more than {_MAX_REFERENCES}")
         found = []
         for reference in references:
