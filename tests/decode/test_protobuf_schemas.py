@@ -105,6 +105,17 @@ def test_schema_when_it_is_damaged_then_the_error_is_one_line(
     assert "/tmp" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name", ["grpc_tools/protoc.py", "grpc_tools/__init__.py", "sitecustomize.py", "os.py"]
+)
+def test_import_when_named_as_a_module_of_python_then_is_never_run(tmp_path: Path, name: str) -> None:
+    marker = tmp_path / "run"
+    program = Schema("PROTOBUF", f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
+    schema = Schema("PROTOBUF", 'syntax = "proto3"; message A { int32 a = 1; }', ((name, program),))
+    assert str(FORMAT.read_type(schema)) == "struct<a: int32>"
+    assert not marker.exists()
+
+
 def test_descriptors_when_files_import_each_other_then_is_an_error() -> None:
     files = [pb.FileDescriptorProto(name=name, dependency=[other]) for name, other in ["ab", "ba"]]
     content = pb.FileDescriptorSet(file=files).SerializeToString()

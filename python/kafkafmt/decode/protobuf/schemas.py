@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _MAX_FILES = 1000
 _COMPILE_SECONDS = 60
+_COMPILER = (
+    "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); from grpc_tools import protoc;"
+    " sys.exit(protoc.main(['protoc', *sys.argv[2:]]))"
+)
 _ROOT_NAME = "schema.proto"
 _STANDARD_PATH = "google/protobuf/"
 _STANDARD_FILES = frozenset(
@@ -256,7 +260,8 @@ def _compiled(schema: Schema) -> dict[str, Any]:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
             except (OSError, UnicodeEncodeError) as error:
-                raise SchemaError(f"the Protobuf import {name} cannot be written: {error}") from None
+                problem = error.strerror if isinstance(error, OSError) else error
+                raise SchemaError(f"the Protobuf import {name} cannot be written: {problem}") from None
         _run_compiler(sources, root, out)
         files: dict[str, Any] = {}
         _add_files(files, out.read_bytes(), None)
@@ -264,13 +269,16 @@ def _compiled(schema: Schema) -> dict[str, Any]:
 
 
 def _run_compiler(sources: Path, root: str, out: Path) -> None:
-    options = [f"--proto_path={sources}", "--include_imports", f"--descriptor_set_out={out}", root]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    package = find_spec("grpc_tools")
+    assert package is not None
+    folders = [sources, *(Path(folder, "_proto") for folder in package.submodule_search_locations or ())]
+    paths = [f"--proto_path={folder}" for folder in folders]
+    modules = os.pathsep.join(path for path in sys.path if Path(path).is_absolute())
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "grpc_tools.protoc", *options],
+            # Isolated, so that no file of the sources can be imported, whatever its name is.
+            [sys.executable, "-I", "-c", _COMPILER, modules, *paths, "--include_imports", f"-o{out}", root],
             cwd=sources,
-            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
