@@ -108,9 +108,24 @@ def _message_at(file: FileDescriptor, indexes: tuple[int, ...], *, with_entries:
     return None if found is None or found.GetOptions().map_entry else found
 
 
-@lru_cache(maxsize=256)
 def _file_descriptor(schema: Schema) -> FileDescriptor:
     """Return the file of a schema, in a pool with all that it imports."""
+    found = _file_or_error(schema)
+    if isinstance(found, str):
+        raise SchemaError(found)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _file_or_error(schema: Schema) -> FileDescriptor | str:
+    """Return the file of a schema, or why it is damaged, so that no batch compiles a damaged schema again."""
+    try:
+        return _built_file(schema)
+    except SchemaError as error:
+        return str(error)
+
+
+def _built_file(schema: Schema) -> FileDescriptor:
     pool_module = _protobuf("google.protobuf.descriptor_pool")
     files = _compiled(schema) if isinstance(schema.content, str) else _descriptor_files(schema)
     pool = pool_module.DescriptorPool()
