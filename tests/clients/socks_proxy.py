@@ -1,10 +1,11 @@
-"""A SOCKS5 proxy (RFC 1928) on loopback, without authentication, which counts the connections that it makes."""
+"""A SOCKS5 proxy (RFC 1928) on loopback, without authentication, which counts connections and bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,13 @@ STOP_SECONDS = 60
 
 
 class SocksProxy:
-    """A context manager. connected: how many connections clients made through it."""
+    """A context manager.
+
+    connected: how many connections clients made through it. received_bytes: what they received.
+    """
 
     def __init__(self) -> None:
-        self.connected = 0
+        self.connected = self.received_bytes = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="socks", daemon=True)
 
@@ -54,7 +58,7 @@ class SocksProxy:
             self.connected += 1
             try:
                 to_client.write(bytes([VERSION, SUCCEEDED, 0, IPV4]) + bytes(6))
-                ways = [_pass_on(client, to_server), _pass_on(server, to_client)]
+                ways = [_pass_on(client, to_server), _pass_on(server, to_client, self._count)]
                 await asyncio.gather(*ways)
             finally:
                 to_server.close()
@@ -62,6 +66,9 @@ class SocksProxy:
             pass  # how connections end, and how the proxy does
         finally:
             to_client.close()
+
+    def _count(self, size: int) -> None:
+        self.received_bytes += size
 
     async def _target(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> tuple[str, int]:
         """Return the address that a client asks for."""
@@ -78,9 +85,12 @@ class SocksProxy:
         return host, port
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None] = lambda _: None
+) -> None:
     with suppress(OSError):
         while data := await reader.read(1 << 16):
+            count(len(data))
             writer.write(data)
             await writer.drain()
     writer.close()
