@@ -134,8 +134,8 @@ class TargetOfRestore:
         foreign = [one for one in filled if not self._is_own(there[one], ids.get(one), begun)]
         if foreign:
             raise RestoreError(
-                f"{self._cluster.address}: expected empty topics, or topics of this restore (same backup, generation "
-                f"and --to-time), found records in {some_names(foreign)}: --rename restores to other names"
+                f"{self._cluster.address}: expected empty topics, or topics of this restore (same backup, "
+                f"generation, --from and --to), found records in {some_names(foreign)}: --rename restores to other names"
             )
 
     def _is_own(
