@@ -135,7 +135,8 @@ class TargetOfRestore:
         if foreign:
             raise RestoreError(
                 f"{self._cluster.address}: expected empty topics, or topics of this restore (same backup, "
-                f"generation, --from and --to), found records in {some_names(foreign)}: --rename restores to other names"
+                f"generation, --from and --to), found records in {some_names(foreign)}: "
+                "--rename restores to other names"
             )
 
     def _is_own(
