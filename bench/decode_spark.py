@@ -5,8 +5,8 @@
 Payloads have Confluent's framing. All contenders read the same topic of a running broker, decode all fields, and sum
 some of them. They take turns: a round runs each once, and the first round only warms up. The figures are those of the
 best run of each, so that other work on the machine does not decide. Processor seconds are of the processes of Spark and
-of the broker in that run. The last contender decodes a DataFrame of payloads, which Spark has read, by `mapInArrow`: its
-bytes cross from the JVM into Python and back.
+of the broker in that run. The last contender decodes a DataFrame of payloads, which Spark has read, by `mapInArrow`:
+its bytes cross from the JVM into Python and back.
 """
 
 from __future__ import annotations
