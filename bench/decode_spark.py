@@ -152,7 +152,7 @@ def main() -> None:
     for jar in [*SPARK_KAFKA.fetch().glob("*.jar"), *SPARK_AVRO.fetch().glob("*.jar")]:
         (jars / jar.name).symlink_to(jar.resolve())
     table = [
-        ["topic", "contender", "records/s", "s", "of ours", "processor s", "Python", "Java", "of ours"],
+        ["topic", "contender", "records/s", "s", "times ours", "processor s", "Python", "Java", "times ours"],
     ]
     with local_spark(2, jars) as spark:
         for name, document in (("avro-flat", AVRO_FLAT), ("avro-nested", AVRO_NESTED)):
