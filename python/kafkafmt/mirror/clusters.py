@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -17,6 +15,7 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.log.topic_configs import TopicConfig
@@ -78,28 +77,6 @@ class _AnyClient:
     }
 
 
-class _FirstError(logging.Handler):
-    """Keeps the first error that a library logs. kafka-python logs many if no broker answers."""
-
-    message = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.message = self.message or record.getMessage()
-
-    @contextmanager
-    def in_place_of(self, name: str) -> Iterator[None]:
-        """Take the log records of logger `name` within the block. With level DEBUG they are also logged as usual."""
-        logger = logging.getLogger(name)
-        self.setLevel(logging.ERROR)
-        propagates, logger.propagate = logger.propagate, logger.isEnabledFor(logging.DEBUG)
-        logger.addHandler(self)
-        try:
-            yield
-        finally:
-            logger.removeHandler(self)
-            logger.propagate = propagates
-
-
 class MirrorCluster:
     """A cluster and its admin client.
 
@@ -119,13 +96,12 @@ class MirrorCluster:
             raise MirrorError(f"{reserved[0]} is not an option of clients here: the mirror sets it")
         self._config.setdefault("bootstrap_timeout_ms", _BOOTSTRAP_MS)
         self._config["bootstrap_servers"] = list(address.servers)
-        errors = _FirstError()
+        logged = LoggedError()
         try:
-            with errors.in_place_of("kafka"):
+            with logged.kept():
                 self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient), kafka_client=self._connect)
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
-            cause = f" ({errors.message})" if errors.message else ""
-            raise MirrorError(f"{address}: no broker answers: {error}{cause}") from None
+            raise MirrorError(f"{address}: no broker answers: {error}{logged.cause(self._config)}") from None
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
         self.id = str(self._client.cluster.cluster_id)
         self.brokers = max(len(self._client.cluster.brokers()), 1)

@@ -92,8 +92,8 @@ def scan(
         check_overlaps: look up the end of each segment, so that offsets that two segments have are read once. None:
             only of local segments.
         options: settings of the file systems of URIs, such as `region` and `endpoint_override`, and of views; of a
-            cluster those of consumers, such as `security.protocol`, and `poll.timeout.ms`: how long it waits for
-            brokers.
+            cluster those of consumers, such as `security.protocol`. `bootstrap.timeout.ms` is how long a cluster has
+            to answer first, 5000 by default, and `poll.timeout.ms` how long later reads wait for brokers.
 
     Raises ScanError, in one line, for arguments that have no meaning.
     """
