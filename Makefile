@@ -57,8 +57,8 @@ docs: build ## build the documentation site into build/docs, without the network
 	@$(BIN)/sphinx-build -q -W --keep-going -E -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
-test-faults: build ## interrupt each write, rename and flush of the writers in turn, and count the records: 12 minutes
-	@$(BIN)/python -m pytest -n auto -m exhaustive tests/faults $(TEST_ARGS)
+test-faults: build ## interrupt each write of the writers in turn; kill backups, restores and exports at any step: 25 minutes
+	@$(BIN)/python -m pytest -n auto -m exhaustive $(TEST_ARGS)
 
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/sanitized.sh $(TEST_ARGS)

@@ -107,7 +107,7 @@ class _ExportCommand(HelpCommand):
     "--on-offsets-gone",
     type=click.Choice(["fail", "continue"]),
     default="fail",
-    help="What to do if SRC no longer has the offset at which the table ends.",
+    help="What to do if SRC no longer has the offset at which the table ends, or ends before it.",
 )
 @isolation_option("read_committed leaves out open and aborted transactions.", default="read_committed")
 @on_corrupt_option("Damage fails its table (fail), or is left out with a warning (skip).")
@@ -241,7 +241,7 @@ def _scan(source: str, options: ExportOptions, settings: Mapping[str, Any]) -> S
         decode=_decoding(settings),
         isolation=settings["isolation"],
         on_corrupt=settings["on_corrupt"],
-        batch_bytes=options.write.row_group_bytes // _ROW_GROUP_BATCHES,
+        batch_bytes=options.write.group_bytes // _ROW_GROUP_BATCHES,
         options=client_settings(settings["source_config"], settings["source_config_file"]),
     )
 

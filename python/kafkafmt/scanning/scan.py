@@ -226,6 +226,18 @@ class Scan:
             if one in wanted
         }
 
+    @property
+    def _has_end(self) -> bool:
+        bounds = self._request.offsets
+        of_all = bounds.values() if isinstance(bounds, Mapping) else [bounds]
+        return self._request.has_end or any(end is not None for _, end in of_all)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the scan ends where its source does, at least as far as it has its partitions. Raises as `ranges`."""
+        found = self._request.source.ranges()
+        return not self._has_end and all(wanted.end == found[one].end for one, wanted in self._ranges.items())
+
     def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Scan:
         """Return the scan of these offsets of these partitions alone, with the same schema.
 
@@ -313,8 +325,7 @@ class Scan:
         """
         request = self._request
         bounds = request.offsets
-        of_all = bounds.values() if isinstance(bounds, Mapping) else [bounds]
-        if request.has_end or any(end is not None for _, end in of_all):
+        if self._has_end:
             raise ScanError("tail: expected offsets and timestamps without an end, as it reads what is added")
         if (rows is not None and rows < 0) or (seconds is not None and seconds < 0) or poll_seconds <= 0:
             raise ScanError("tail: expected rows and seconds of 0 or more, and a pause longer than 0")
