@@ -130,8 +130,10 @@ def tools_venv(steps: Steps, python: Path, folder: Path, requirements: Sequence[
 def compiler(tools: Path, platform: Platform) -> Path:
     """Write the program that compiles C for a platform."""
     path = WORK / f"cc-{platform.name}"
+    command = shlex.join([str(tools), "-m", "ziglang", "cc", "-target", platform.target])
+    cache = shlex.quote(str(WORK / "zig"))
     path.write_text(
-        f'#!/bin/sh\nexec {shlex.quote(str(tools))} -m ziglang cc -target {platform.target} "$@"\n'
+        f'#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR={cache} ZIG_LOCAL_CACHE_DIR={cache}\nexec {command} "$@"\n'
     )
     path.chmod(0o755)
     return path
