@@ -89,8 +89,8 @@ class RecordFormats:
             from kafkafmt.decode.planning import schema_source
 
             try:
-                given = schemas_of_options(schemas, schemas_config_file)
-                source = None if given is None else schema_source(given)
+                origin = schemas_of_options(schemas, schemas_config_file)
+                source = None if origin is None else schema_source(origin)
                 decoding = Decoding(own[0], own[1], schemas=source, framing=framing)  # type: ignore[arg-type]
             except UserError as error:
                 raise click.UsageError(str(error)) from None
