@@ -12,9 +12,10 @@ BENCH_ARGS ?=
 WHEELS_ARGS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults chaos test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -60,6 +61,10 @@ docs: build ## build the documentation site into build/docs, without the network
 
 test-faults: build ## interrupt each write of the writers in turn; kill backups, restores and exports at any step: 25 minutes
 	@$(BIN)/python -m pytest -n auto -m exhaustive $(TEST_ARGS)
+
+chaos: build ## let faults strike brokers, mirrors, a gateway and clients for 20 minutes (CHAOS_ARGS="--minutes 2 --seed 1")
+	@tools/system.sh compiler java maven
+	@PYTHONPATH=tests $(JAVA) $(BIN)/python -m chaos $(CHAOS_ARGS)
 
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/sanitized.sh $(TEST_ARGS)
