@@ -25,7 +25,7 @@ SOURCE = ("b1", "b2", "b3")
 TARGET = ("west",)
 BROKERS = (*SOURCE, *TARGET)
 PORT, CONTROLLER_PORT = 9092, 9093
-START_SECONDS = 240
+START_SECONDS = 600
 STARTED = "Kafka Server started"
 JVM_OPTIONS = ("-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

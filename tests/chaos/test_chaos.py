@@ -16,7 +16,7 @@ from chaos.faults import OF_BROKERS, plan
 pytestmark = pytest.mark.xdist_group("chaos")
 
 MINUTES = 2
-END_SECONDS = 1500
+END_SECONDS = 3000
 
 
 @pytest.fixture(scope="module")

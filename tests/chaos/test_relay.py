@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from chaos.relay import Relay, Rule
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the relay needs TUN devices, which Linux has"
+)
 
 ONE, OTHER = socket.inet_aton("10.77.0.1"), socket.inet_aton("10.77.0.2")
 LINK = (ONE, OTHER)
