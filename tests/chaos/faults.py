@@ -1,7 +1,7 @@
 """Faults: which come, in what order, for how long, from one seed; and how each begins and is healed.
 
-Two series of faults run side by side: those of brokers, and those of the programs that use them. Each series takes the
-kinds from a shuffled deck, so that every kind comes early. A series draws from its own random numbers, so the same
+Two series of faults run side by side: those of brokers, and those of the programs that use them. Each series takes
+kinds and targets from shuffled decks, so that each comes early. A series draws from its own random numbers, so the same
 seed gives the same faults, however fast the machine is.
 """
 
@@ -232,10 +232,17 @@ def plan(
     targets: Mapping[str, Sequence[str]],
     gaps: tuple[float, float],
 ) -> Iterator[Fault]:
-    """Yield faults without end. `targets` has the processes that a kind may strike."""
+    """Yield faults without end. `targets` has the processes that a kind may strike.
+
+    Targets come from a shuffled deck, too, so that each process is struck early.
+    """
+    deck: list[str] = []
     while True:
         for kind in chance.sample(kinds, len(kinds)):
-            target = chance.choice(targets[kind])
+            if not set(deck).intersection(targets[kind]):
+                deck += chance.sample(targets["kill"], len(targets["kill"]))
+            target = next(name for name in deck if name in targets[kind])
+            deck.remove(target)
             gap, seconds, size = chance.uniform(*gaps), chance.uniform(2.0, 12.0), chance.random()
             peer = chance.choice([name for name in targets["kill"] if name != target])
             yield Fault(kind, target, gap, seconds, size, peer)

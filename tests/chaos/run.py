@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -276,7 +277,8 @@ class Run:
             for name, topic in names.PRODUCERS.items()
             for path in sorted(histories.glob(f"{name}.*.sent"))
         ]
-        findings.counts["failed"] = sum(len(sent.failed) for sent in all_sent)
+        errors = Counter(error for sent in all_sent for error in sent.failed.values())
+        findings.counts.update({f"failed with {error}": count for error, count in errors.items()})
         logs = {topic: readers[topic].log for topic in names.TOPICS}
         for topic, log in logs.items():
             check_log(topic, log, all_sent, findings)

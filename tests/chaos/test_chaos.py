@@ -58,3 +58,11 @@ def test_plan_when_the_seed_is_the_same_then_the_faults_are() -> None:
 
     assert first_faults("1") == first_faults("1") != first_faults("2")
     assert sorted(fault.kind for fault in first_faults("1")) == sorted(OF_BROKERS)  # type: ignore[attr-defined]
+
+
+def test_plan_when_it_begins_then_each_process_is_struck_soon() -> None:
+    names = [f"p{number}" for number in range(8)]
+    targets = dict.fromkeys(OF_BROKERS, names) | {"full disk": names[:1]}
+    faults = plan(random.Random(1), OF_BROKERS, targets, (1.0, 2.0))
+    struck = [next(faults).target for _ in range(10)]
+    assert set(struck) == set(names)
