@@ -27,7 +27,7 @@ def can_run() -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.full
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(END_SECONDS + 60)
 def test_chaos_when_faults_strike_for_two_minutes_then_nothing_acknowledged_is_lost_or_doubled(
