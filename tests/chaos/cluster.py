@@ -33,6 +33,8 @@ SETTINGS: dict[str, Any] = {
     **DEFAULTS,
     "log.segment.bytes": 4 * MIB,
     "unclean.leader.election.enable": "false",
+    # After that a broker that starts gives up.
+    "initial.broker.registration.timeout.ms": 1000 * START_SECONDS,
     "broker.session.timeout.ms": 4000,
     "broker.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 6000,

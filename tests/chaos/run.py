@@ -152,9 +152,10 @@ class Run:
             if (status := process.ended_by_itself()) is not None:
                 self._ended[name] = now
                 self._say(f"{name} ended by itself with status {status}")
-                is_full = self._stage.may_end(name)
-                is_full = is_full and (name in BROKERS or status in process.ends_by_itself_with)
-                if not is_full and not process.excuses(status):
+                is_full = self._stage.may_end(name) and status in process.ends_by_itself_with
+                if name in BROKERS:
+                    self.report.findings.counts["ends of brokers by themselves"] += 1
+                elif not is_full and not process.excuses(status):
                     self._stage.problems.append(f"{name} ended with status {status}:\n{process.tail()}")
         for name, ended in list(self._ended.items()):
             is_due = now - ended > RESTART_SECONDS and not self._stage.is_full(name)
