@@ -212,6 +212,7 @@ def test_name_that_is_not_there_when_the_endpoint_starts_again_with_its_state_th
             assert before.scram_credential(name, mechanism) == after.scram_credential(name, mechanism)
     (secret,) = state.iterdir()
     assert secret.stat().st_mode & 0o777 == 0o600
+    assert state.stat().st_mode & 0o777 == 0o700
     secret.write_bytes(b"")
     with pytest.raises(OSError, match="expected a secret of 32 bytes, found 0"):
         load_or_create_secret(state)
