@@ -10,9 +10,10 @@ import pytest
 from cli.logs import run
 from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.client.client_config import parse_client_config
-from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.addresses import ClusterAddress, parse_address
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.net import Producer
+from kafkafmt.restore.options import RestoreOptions
 from mirror.folders import batches, mirror, put_log
 from mirror.running import Mirror, address
 
@@ -147,3 +148,5 @@ def test_repr_of_what_holds_a_password_does_not_show_it() -> None:
             parse_address("kafka://east:9092"), parse_address("kafka://west:9092"), target_config=given
         )
         assert PASSWORD not in repr(options)
+    restored = RestoreOptions(f"s3://key:{PASSWORD}@bucket/backup", ClusterAddress("west:9092"))
+    assert PASSWORD not in repr(restored)

@@ -36,7 +36,7 @@ def test_spool_when_another_has_taken_its_folder_then_is_refused(temporary: Path
         folder.symlink_to(temporary / "elsewhere")
     else:
         folder.touch(0o600)
-    with pytest.raises(OSError, match="only this user can read|File exists"):
+    with pytest.raises(OSError, match=r"only this user can read|File exists"):
         spool_path(None, TARGET)
 
 

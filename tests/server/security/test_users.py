@@ -45,6 +45,10 @@ def test_password_when_right_then_is_taken_with_all_its_characters(users: Users)
     assert users.has_password("alice", "won%der = land # 1")
 
 
+def test_users_when_shown_then_have_no_credentials(users: Users) -> None:
+    assert repr(users) == f"Users(path={users.path!r}, mechanisms={users.mechanisms!r})"
+
+
 @pytest.mark.parametrize(("name", "password"), [("alice", "b"), ("alice", ""), ("carol", "b"), ("", "")])
 def test_password_when_wrong_or_of_nobody_then_is_refused(users: Users, name: str, password: str) -> None:
     assert not users.has_password(name, password)

@@ -80,7 +80,7 @@ class Users:
 
     path: Path
     mechanisms: tuple[str, ...]
-    _users: Mapping[str, _User]
+    _users: Mapping[str, _User] = field(repr=False)
     _secret: bytes = field(repr=False)
 
     @property
