@@ -128,9 +128,8 @@ def test_half_a_request_closes_its_connection_and_no_other(logs: Path, part: int
 
 def test_client_that_asks_and_does_not_authenticate_is_closed_in_time(logs: Path, users: Users) -> None:
     async def scenario(here: Here) -> None:
-        with await here.client() as client:
-            with pytest.raises(ConnectionError):
-                await ask_versions(client, SECONDS)
+        with await here.client() as client, pytest.raises(ConnectionError):
+            await ask_versions(client, SECONDS)
 
     run(logs, scenario, users=users, request_timeout=0.5, idle_timeout=LONG)
 

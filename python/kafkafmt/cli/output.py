@@ -70,10 +70,11 @@ def visible(text: str) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
-    """Print a table of visible texts on standard output. Columns whose name ends in `#` contain numbers, and are right-aligned.
+    """Print a table on standard output. Columns whose name ends in `#` contain numbers, and are right-aligned.
 
-    If a terminal is too narrow, the widest text columns are cut, down to `_LEAST_WIDTH`, and the last column wraps.
-    Numbers and times are never cut: they would be wrong. If standard output is no terminal, nothing is cut.
+    Texts are made `visible`. If a terminal is too narrow, the widest text columns are cut, down to `_LEAST_WIDTH`, and
+    the last column wraps. Numbers and times are never cut: they would be wrong. If standard output is no terminal,
+    nothing is cut.
     """
     cells = [tuple(map(visible, row)) for row in rows]
     names = [name.removesuffix("#") for name in columns]
