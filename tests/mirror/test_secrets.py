@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from cli.logs import run
 from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.cli.options import client_options
 from kafkafmt.client.client_config import parse_client_config
 from kafkafmt.mirror.addresses import ClusterAddress, parse_address
 from kafkafmt.mirror.options import MirrorOptions
@@ -76,6 +79,7 @@ def test_debug_log_when_clients_have_a_password_then_does_not_tell_it(
         f"azure_storage_account_key={PASSWORD}",
         f"credential=mirror:{PASSWORD}",
         f"uri=postgresql://mirror:{PASSWORD}@localhost/catalog",
+        f"socks5_proxy=socks5://mirror:{PASSWORD}@localhost:1080",
     ],
 )
 @pytest.mark.parametrize(
@@ -103,6 +107,16 @@ def test_setting_when_it_is_a_secret_on_the_command_line_then_is_refused(
     expected = f"{command[-1]} {name}=...: others can see a command line; use {command[-1]}-file"
     assert expected in ended.stderr
     assert PASSWORD not in ended.stderr
+
+
+def test_proxy_when_it_has_no_password_then_is_accepted_on_the_command_line() -> None:
+    @click.command()
+    @client_options("cluster", "", "")
+    def shows(cluster_config: object, cluster_config_file: object) -> None:
+        click.echo(cluster_config)
+
+    ended = CliRunner().invoke(shows, ["--cluster-config", "proxy_url=socks5://127.0.0.1:1"])
+    assert ended.output == "(('proxy_url', 'socks5://127.0.0.1:1'),)\n"
 
 
 def test_url_of_a_registry_when_it_has_a_password_then_is_refused(tmp_path: Path) -> None:

@@ -21,9 +21,11 @@ from endpoints.endpoint_here import SECONDS, Client, Here, serving
 from endpoints.fetched import FOREVER_MS, partitions, read
 from endpoints.raw_client import SIZE, frame
 from endpoints.requests import MIB, Wanted, fetch, metadata
+from kafkafmt.server.options import TlsOptions
 from kafkafmt.server.security.users import MECHANISMS, Users, read_users
 from kafkafmt.server.wire import decode_request
 from log.samples import batches, put_segment
+from server.security.certificates import make_certificates
 from server.yielding import made_yielding
 
 OLD, NEW = 3, 12
@@ -124,6 +126,23 @@ def test_half_a_request_closes_its_connection_and_no_other(logs: Path, part: int
             assert (await other.ask(metadata(["t"]), 9)).topics[0].name == "t"
 
     run(logs, scenario, request_timeout=SHORT, idle_timeout=LONG)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03"], ids=["nothing", "a part"])
+def test_client_that_does_not_end_its_tls_handshake_is_closed_in_time(
+    logs: Path, tmp_path: Path, sent: bytes
+) -> None:
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    files = make_certificates(folder)
+
+    async def scenario(here: Here) -> None:
+        with await here.client() as client:
+            client.socket.send(sent)
+            assert await client.is_closed()
+
+    tls = TlsOptions(files.server, files.server_key)
+    run(logs, scenario, tls=tls, request_timeout=SHORT, idle_timeout=LONG)
 
 
 def test_client_that_asks_and_does_not_authenticate_is_closed_in_time(logs: Path, users: Users) -> None:

@@ -204,7 +204,8 @@ def _refuse_secrets(
 
         option = param.opts[0]
         for name, value in settings:
-            if is_secret(name) or has_credentials(value):
+            # The address of a proxy is no secret; a password in it is.
+            if has_credentials(value) or (is_secret(name) and "proxy" not in name):
                 raise click.UsageError(
                     f"{option} {name}=...: others can see a command line; use {option}-file", ctx
                 )
