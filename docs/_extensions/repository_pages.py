@@ -19,6 +19,7 @@ PAGES = {
     "changelog": "CHANGELOG.md",
     "contributing": "CONTRIBUTING.md",
     "measuring": "bench/README.md",
+    "security": "SECURITY.md",
 }
 _SITE = {**{path: f"docs/{page}.md" for page, path in PAGES.items()}, "README.md": "docs/index.md"}
 _TARGET = re.compile(r"(?<=\]\()(?!#|\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")

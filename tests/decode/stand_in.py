@@ -5,6 +5,7 @@ It is one of Apicurio, too: `apicurio_stand_in` answers for /apis/registry. /api
 
 from __future__ import annotations
 
+import gzip
 import json
 import ssl
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from decode.apicurio_stand_in import apicurio_answer
@@ -26,7 +27,7 @@ class Registry:
     """The schemas of a stand-in, and what it is to do with requests.
 
     failures: what the next requests are answered with: a status, or bytes in place of JSON. authorization: the header
-    that requests need. requests: the paths of all that came.
+    that requests need. compresses: whether gzip is used. requests: the paths of all that came.
     """
 
     url: str = ""
@@ -34,6 +35,7 @@ class Registry:
     subjects: dict[str, list[int]] = field(default_factory=dict)
     failures: list[int | bytes] = field(default_factory=list)
     authorization: str | None = None
+    compresses: Literal["never", "asked", "always"] = "never"
     requests: list[str] = field(default_factory=list)
     gate: threading.Event | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -125,6 +127,10 @@ def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[Registry]:
         def send(self, status: int, body: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            is_asked = "gzip" in (self.headers.get("Accept-Encoding") or "")
+            if registry.compresses == "always" or (registry.compresses == "asked" and is_asked):
+                self.send_header("Content-Encoding", "gzip")
+                body = gzip.compress(body)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -137,6 +137,19 @@ def test_registry_when_it_answers_badly_then_is_one_clear_error(
     assert len(registry.requests) == requests
 
 
+@pytest.mark.parametrize("sends_anyway", [False, True])
+def test_answer_when_it_is_compressed_then_is_not_asked_for_and_not_taken(
+    registry: Registry, sends_anyway: bool
+) -> None:
+    registry.register("a", {"schema": AVRO})
+    registry.compresses = "always" if sends_anyway else "asked"
+    if not sends_anyway:
+        assert client(registry).schema(FIRST, "AVRO").content == AVRO
+        return
+    with pytest.raises(SchemaSourceError, match="expected no Content-Encoding; found 'gzip'"):
+        client(registry).schema(FIRST, "AVRO")
+
+
 def test_registry_when_it_does_not_answer_then_the_wait_is_bounded(registry: Registry) -> None:
     registry.gate = threading.Event()
     options = RegistryOptions(timeout_seconds=0.1, retries=1)

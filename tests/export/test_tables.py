@@ -26,15 +26,39 @@ from kafkafmt.errors import CorruptRecordError
 from kafkafmt.export import ExportOptions, export_topics
 from kafkafmt.export.delta import statistics
 from kafkafmt.export.errors import ExportError, OffsetsGoneError, SchemaConflictError
+from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import WriteOptions
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
 from kafkafmt.export.schemas import conform, evolved, flattened, table_schema
-from kafkafmt.export.tables import DataFile
+from kafkafmt.export.tables import DataFile, Destination
 from kafkafmt.export.writing import _by_partition, partition_texts
 
 ORDER = pa.struct([("id", pa.int32()), ("country", pa.string())])
 NEWER = pa.struct([("country", pa.string()), ("id", pa.int32()), ("price", pa.float64())])
 JSON = '{{"id": {}, "country": "CH", "price": 1.5}}'
+
+
+def test_destination_when_it_has_secrets_then_neither_its_repr_nor_a_report_shows_them(
+    tmp_path: Path,
+) -> None:
+    uri = "s3://key:hunter2@lake/tables?region=eu-west-1"
+    destination = Destination(uri, options={"AWS_SECRET_ACCESS_KEY": "hunter2"}, one_table=True)
+    assert "hunter2" not in repr(destination)
+    write_log(tmp_path, "t-0", 0, 1)
+    (report,) = export_topics(tmp_path, destination)
+    assert "a table of Parquet files has no options" in str(report.error)
+    assert report.location == "s3://lake/tables"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("topic", ["../elsewhere", "..", "a/b", "/etc", ""])
+def test_topic_when_its_name_would_lead_out_of_the_target_then_is_refused(
+    tmp_path: Path, kind: str, topic: str
+) -> None:
+    destination = Destination(str(tmp_path / "lake"), kind)
+    open_table(destination, "a")
+    with pytest.raises(ExportError, match="expected the name of a topic, found"):
+        open_table(destination, topic)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

@@ -93,6 +93,19 @@ def test_file_when_it_is_published_then_flushes_the_file_before_the_rename_and_t
     assert steps == ["flush file", "rename", "flush folder", "flush folder", "rename", "flush folder"]
 
 
+@pytest.mark.parametrize(("is_private", "mode"), [(True, 0o700), (False, 0o755)])
+def test_folder_when_it_is_private_then_only_this_user_has_access(
+    tmp_path: Path, is_private: bool, mode: int
+) -> None:
+    before = os.umask(0o022)
+    try:
+        staged = StagedFolder(tmp_path / "folder", is_private=is_private)
+    finally:
+        os.umask(before)
+    assert staged.path.stat().st_mode & 0o777 == mode
+    staged.remove()
+
+
 def test_folder_when_it_was_published_then_remove_leaves_it(tmp_path: Path) -> None:
     staged = StagedFolder(tmp_path / "folder")
     staged.publish()

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from cli.logs import run
 from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.cli.options import client_options
 from kafkafmt.client.client_config import parse_client_config
-from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.addresses import ClusterAddress, parse_address
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.net import Producer
+from kafkafmt.restore.options import RestoreOptions
 from mirror.folders import batches, mirror, put_log
 from mirror.running import Mirror, address
 
@@ -47,7 +52,9 @@ def test_debug_log_when_clients_have_a_password_then_does_not_tell_it(
         "sasl_plain_username": "mirror",
         "sasl_plain_password": password,
     }
-    options = [word for key, value in settings.items() for word in (f"--{side}-config", f"{key}={value}")]
+    file = tmp_path / "settings"
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    options = (f"--{side}-config-file", str(file))
     places = (
         (address(server, "s"), tmp_path / "copy")
         if side == "source"
@@ -60,6 +67,65 @@ def test_debug_log_when_clients_have_a_password_then_does_not_tell_it(
     for said in (running.said, its_log.read_text()):
         assert said
         assert PASSWORD not in said
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        f"sasl.plain.password={PASSWORD}",
+        f'sasl.jaas.config=...PlainLoginModule required username="a" password="{PASSWORD}";',
+        f"ssl_password={PASSWORD}",
+        f"s3.secret-access-key={PASSWORD}",
+        f"azure_storage_account_key={PASSWORD}",
+        f"credential=mirror:{PASSWORD}",
+        f"uri=postgresql://mirror:{PASSWORD}@localhost/catalog",
+        f"socks5_proxy=socks5://mirror:{PASSWORD}@localhost:1080",
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("mirror", "kafka://127.0.0.1:1/t", "copy", "--source-config"),
+        ("mirror", "source", "kafka://127.0.0.1:1", "--target-config"),
+        ("backup", "kafka://127.0.0.1:1", "copy", "--source-config"),
+        ("restore", "source", "kafka://127.0.0.1:1", "--target-config"),
+        ("replay", "source", "kafka://127.0.0.1:1", "--target-config"),
+        ("table", "kafka://127.0.0.1:1/t", "copy", "--source-config"),
+        ("export", "source", "copy", "--format", "delta", "--destination-config"),
+        ("gateway", "kafka://127.0.0.1:1", "--cluster-config"),
+    ],
+    ids=" ".join,
+)
+def test_setting_when_it_is_a_secret_on_the_command_line_then_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], setting: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_log(tmp_path / "source" / "t-0", batches(0, 10))
+    ended = run(*command, setting)
+    assert ended.exit_code == 2
+    name = setting.partition("=")[0]
+    expected = f"{command[-1]} {name}=...: others can see a command line; use {command[-1]}-file"
+    assert expected in ended.stderr
+    assert PASSWORD not in ended.stderr
+
+
+def test_proxy_when_it_has_no_password_then_is_accepted_on_the_command_line() -> None:
+    @click.command()
+    @client_options("cluster", "", "")
+    def shows(cluster_config: object, cluster_config_file: object) -> None:
+        click.echo(cluster_config)
+
+    ended = CliRunner().invoke(shows, ["--cluster-config", "proxy_url=socks5://127.0.0.1:1"])
+    assert ended.output == "(('proxy_url', 'socks5://127.0.0.1:1'),)\n"
+
+
+def test_url_of_a_registry_when_it_has_a_password_then_is_refused(tmp_path: Path) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 10))
+    registry = f"http://reader:{PASSWORD}@127.0.0.1:1"
+    ended = run("inspect", tmp_path / "source", "--records", "--value-format", "avro", "--schemas", registry)
+    assert ended.exit_code == 2
+    assert "others can see a command line; --schemas-config-file" in ended.stderr
+    assert PASSWORD not in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -96,3 +162,5 @@ def test_repr_of_what_holds_a_password_does_not_show_it() -> None:
             parse_address("kafka://east:9092"), parse_address("kafka://west:9092"), target_config=given
         )
         assert PASSWORD not in repr(options)
+    restored = RestoreOptions(f"s3://key:{PASSWORD}@bucket/backup", ClusterAddress("west:9092"))
+    assert PASSWORD not in repr(restored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,15 +14,18 @@ from typing import Any
 import pytest
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 import kafkafmt as kf
-from endpoints.endpoint_here import SECONDS, Here, serving
+from endpoints.endpoint_here import SECONDS, Client, Here, serving
 from endpoints.fetched import FOREVER_MS, partitions, read
 from endpoints.raw_client import SIZE, frame
 from endpoints.requests import MIB, Wanted, fetch, metadata
-from kafkafmt.server.security.users import MECHANISMS, read_users
+from kafkafmt.server.options import TlsOptions
+from kafkafmt.server.security.users import MECHANISMS, Users, read_users
 from kafkafmt.server.wire import decode_request
 from log.samples import batches, put_segment
+from server.security.certificates import make_certificates
 from server.yielding import made_yielding
 
 OLD, NEW = 3, 12
@@ -33,6 +37,14 @@ def logs(tmp_path: Path) -> Path:
     """More than the buffers of sockets take in."""
     put_segment(tmp_path / "t-0", 0, batches(0, 4000, size=4000))
     return tmp_path
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Users:
+    file = tmp_path / "users.ini"
+    file.write_text("[alice]\npassword = wonderland\n")
+    file.chmod(0o600)
+    return read_users(file, MECHANISMS)
 
 
 LARGE = fetch(Wanted("t", 0, 0, 16 * MIB))
@@ -116,6 +128,50 @@ def test_half_a_request_closes_its_connection_and_no_other(logs: Path, part: int
     run(logs, scenario, request_timeout=SHORT, idle_timeout=LONG)
 
 
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03"], ids=["nothing", "a part"])
+def test_client_that_does_not_end_its_tls_handshake_is_closed_in_time(
+    logs: Path, tmp_path: Path, sent: bytes
+) -> None:
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    files = make_certificates(folder)
+
+    async def scenario(here: Here) -> None:
+        with await here.client() as client:
+            client.socket.send(sent)
+            assert await client.is_closed()
+
+    tls = TlsOptions(files.server, files.server_key)
+    run(logs, scenario, tls=tls, request_timeout=SHORT, idle_timeout=LONG)
+
+
+def test_client_that_asks_and_does_not_authenticate_is_closed_in_time(logs: Path, users: Users) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as client, pytest.raises(ConnectionError):
+            await ask_versions(client, SECONDS)
+
+    run(logs, scenario, users=users, request_timeout=0.5, idle_timeout=LONG)
+
+
+async def ask_versions(client: Client, seconds: float) -> None:
+    """Ask again and again, for so long."""
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
+        await client.ask(ApiVersionsRequest(), 0)
+
+
+def test_client_that_has_authenticated_is_served_for_longer(logs: Path, users: Users) -> None:
+    async def scenario(here: Here) -> None:
+        with await here.client() as client:
+            await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0wonderland")
+            assert (await client.ask(token, 1)).error_code == 0
+            await asyncio.sleep(1.0)
+            assert (await client.ask(metadata(["t"]), 9)).topics[0].name == "t"
+
+    run(logs, scenario, users=users, request_timeout=0.5, idle_timeout=LONG)
+
+
 @pytest.mark.parametrize("version", [OLD, NEW])
 def test_client_that_takes_nothing_loses_its_connection_and_its_memory(logs: Path, version: int) -> None:
     async def scenario(here: Here) -> None:
@@ -166,20 +222,17 @@ def test_frame_of_a_size_that_cannot_be_closes_the_connection(logs: Path, size: 
     ("api_key", "version"), [(ApiKey.Fetch, 99), (ApiKey.StopReplica, 0), (ApiKey.Fetch, 12)]
 )
 def test_request_that_may_not_be_asked_for_closes_the_connection_when_its_first_bytes_have_come(
-    logs: Path, tmp_path: Path, api_key: int, version: int
+    logs: Path, users: Users, api_key: int, version: int
 ) -> None:
     """Nothing of its body is read, let alone decoded."""
-    file = tmp_path / "users.ini"
-    file.write_text("[alice]\npassword = wonderland\n")
-    file.chmod(0o600)
-    users = read_users(file, MECHANISMS) if version == 12 else None
+    of_version = users if version == 12 else None
 
     async def scenario(here: Here) -> None:
         with await here.client() as client:
             client.socket.send(struct.pack(">ihh", 10_000, api_key, version))
             assert await client.is_closed()
 
-    run(logs, scenario, users=users, request_timeout=LONG, idle_timeout=LONG)
+    run(logs, scenario, users=of_version, request_timeout=LONG, idle_timeout=LONG)
 
 
 # What takes long

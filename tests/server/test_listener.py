@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 import pytest
 from kafka.errors import UnknownError
@@ -14,7 +16,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.consumer import FetchResponse as FetchMessage
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from endpoints.raw_client import RawClient
+from endpoints.raw_client import SECONDS, RawClient
 from kafkafmt.convert.fetch_response import FetchResponse
 from kafkafmt.server.api_versions import ApiVersionsApi
 from kafkafmt.server.batch_work import BatchWork
@@ -62,6 +64,46 @@ def ask(address: tuple[str, int]) -> None:
             max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=[], forgotten_topics_data=[]
         )
         assert client.ask(fetch, 7).error_code == UnknownError.errno
+
+
+@pytest.mark.parametrize(("most", "served"), [(2, 2), (None, 5)])
+def test_connections_of_one_address_when_they_are_limited_then_more_are_closed_until_one_has_gone(
+    most: int | None, served: int
+) -> None:
+    async def main() -> None:
+        handlers: Mapping[int, Handler] = {ApiKey.ApiVersions: ApiVersionsApi(SERVED).answer}
+        work = BatchWork()
+        options = ServerOptions(max_connections_per_ip=most)
+        service = Service.within(options, handlers, Refusing(), work, Metrics())
+        with listen("127.0.0.1", 0) as listener:
+            server = Server(listener, service, None)
+            serving = asyncio.create_task(server.serve())
+            await asyncio.to_thread(connect_five, server.address, served)
+            server.drain()
+            await serving
+        work.close()
+
+    asyncio.run(main())
+
+
+def connect_five(address: tuple[str, int], served: int) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(address)) for _ in range(5)]
+        assert [is_served(client) for client in clients] == [number < served for number in range(5)]
+        clients[0].socket.close()
+        deadline = time.monotonic() + SECONDS
+        while True:  # the server may not know yet that one has gone
+            with RawClient(address) as later:
+                if is_served(later):
+                    return
+            assert time.monotonic() < deadline
+
+
+def is_served(client: RawClient) -> bool:
+    try:
+        return bool(client.ask(ApiVersionsRequest(), 0).api_keys)
+    except ConnectionError:
+        return False
 
 
 @pytest.mark.parametrize("module", ["listener", "workers", "prometheus", "reloading"])

@@ -34,6 +34,7 @@ def test_options_of_a_file_system_when_given_then_are_handed_on_and_not_shown() 
     options = parse(Region="eu-west-1", secret_key="hidden")
     assert options.file_system == {"region": "eu-west-1", "secret_key": "hidden"}
     assert "hidden" not in repr(options)
+    assert "hidden" not in repr(ReadOptions.parse({"path": "s3://key:hidden@bucket/logs"}))
 
 
 def test_paths_when_several_are_loaded_then_are_spark_s_json() -> None:

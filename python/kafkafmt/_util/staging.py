@@ -22,11 +22,14 @@ from kafkafmt._util.locks import take_over, wait_for_lock
 
 
 class StagedFolder:
-    """A new folder at `path`, which `publish` renames to `target`. Removes what dead writers left. Raises OSError."""
+    """A new folder at `path`, which `publish` renames to `target`. Removes what dead writers left. Raises OSError.
 
-    def __init__(self, target: Path) -> None:
+    is_private: only this user can access the folder.
+    """
+
+    def __init__(self, target: Path, *, is_private: bool = False) -> None:
         self.target = target
-        self.path, self._descriptor = _create(target, _new_folder)
+        self.path, self._descriptor = _create(target, _new_private_folder if is_private else _new_folder)
 
     def publish(self) -> None:
         """Make the entries of the folder durable, and rename it to its target. Raises OSError."""
@@ -97,8 +100,12 @@ def _new_file(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 
-def _new_folder(path: Path) -> int:
-    path.mkdir()
+def _new_private_folder(path: Path) -> int:
+    return _new_folder(path, 0o700)
+
+
+def _new_folder(path: Path, mode: int = 0o777) -> int:
+    path.mkdir(mode)
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:  # another process removed it before it was locked

@@ -22,9 +22,11 @@ import kafka.errors as kafka_errors
 import structlog
 
 from kafkafmt.log.producer_states import OpenProducer, ProducerStates
+from kafkafmt.log.topic_configs import is_topic_name
 from kafkafmt.mirror.coordinators import ask_coordinator
 from kafkafmt.mirror.protocols import SourceTopic
 from kafkafmt.mirror.targets.sealed import SegmentStore
+from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.manifest import (
     SEGMENTS_FOLDER,
     BackedUpPartition,
@@ -112,6 +114,11 @@ class BackupStore(SegmentStore):
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         names = {*topics}
+        for name in names:
+            if not is_topic_name(
+                name
+            ):  # a broker may name any: with a slash, its segments would be elsewhere
+                raise BackupError(f"expected the name of a topic, found {name!r}")
         partitions = self._source.cluster.partitions(names)
         self._ends |= {
             one: end for one, (_, end) in self._source.cluster.bounds(partitions, is_committed=False).items()

@@ -26,6 +26,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
+from kafkafmt.cli.output import notify
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.restore import restore
@@ -73,7 +74,7 @@ class _OneLineErrors(GroupedCommands):
 
 
 def _fail(message: str, status: int = 2) -> int:
-    click.echo(f"kafkafmt: {message}", err=True)
+    notify(f"kafkafmt: {message}")
     return status
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from kafkafmt._util.sizes import GIB, MIB
 from kafkafmt.cli.config_file import config_file, config_option
@@ -23,6 +22,7 @@ from kafkafmt.cli.options import (
     zstd_fallback_option,
 )
 from kafkafmt.cli.server_options import (
+    connections_per_ip_option,
     downconversion_codec_option,
     is_wildcard,
     listening_options,
@@ -99,6 +99,7 @@ _conversion_options = options(
         type=Count(),
         help="Most clients of each process.  [default: a third of what the limit of open files allows]",
     ),
+    connections_per_ip_option,
 )
 _identity_options = options(
     security_options,
@@ -261,16 +262,10 @@ def _cluster(uri: str, settings: tuple[tuple[str, str], ...], security: _Securit
     """Return the fields of GatewayOptions about the cluster. Raises click.UsageError."""
     from kafka.net.manager import KafkaConnectionManager
 
-    from kafkafmt.client.client_config import is_secret, parse_client_config
+    from kafkafmt.client.client_config import parse_client_config
     from kafkafmt.gateway.addresses import parse_servers
     from kafkafmt.gateway.cluster_config import check_passthrough, check_security, check_settings
 
-    source = click.get_current_context().get_parameter_source("cluster_config")
-    for name, _ in settings if source is ParameterSource.COMMANDLINE else ():
-        if is_secret(name):
-            raise click.UsageError(
-                f"--cluster-config {name}=...: others can see a command line; use --cluster-config-file"
-            )
     try:
         given: Mapping[str, str] = client_settings(settings, security.cluster_config_file)
         config = parse_client_config(given, KafkaConnectionManager)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
 
 from kafkafmt.cli.values import KEY_RING
 from kafkafmt.memory.errors import MemoryPlanError
@@ -172,10 +173,18 @@ class _SettingType(click.ParamType[tuple[str, str]]):
 
 
 def client_options(side: str, help_text: str, file_help: str) -> Decorator:
-    """Return a decorator that adds `--<side>-config` and `--<side>-config-file`, for `client_settings`."""
+    """Return a decorator that adds `--<side>-config` and `--<side>-config-file`, for `client_settings`.
+
+    Secrets are refused on the command line, which other users of the machine can see.
+    """
     return options(
         click.option(
-            f"--{side}-config", type=_SettingType(), multiple=True, metavar="KEY=VALUE", help=help_text
+            f"--{side}-config",
+            type=_SettingType(),
+            multiple=True,
+            callback=_refuse_secrets,
+            metavar="KEY=VALUE",
+            help=help_text,
         ),
         click.option(
             f"--{side}-config-file",
@@ -183,6 +192,24 @@ def client_options(side: str, help_text: str, file_help: str) -> Decorator:
             help=file_help,
         ),
     )
+
+
+def _refuse_secrets(
+    ctx: click.Context, param: click.Parameter, settings: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    assert param.name is not None
+    if settings and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+        from kafkafmt.client.client_config import is_secret
+        from kafkafmt.storage.locations import has_credentials
+
+        option = param.opts[0]
+        for name, value in settings:
+            # The address of a proxy is no secret; a password in it is.
+            if has_credentials(value) or (is_secret(name) and "proxy" not in name):
+                raise click.UsageError(
+                    f"{option} {name}=...: others can see a command line; use {option}-file", ctx
+                )
+    return settings
 
 
 def client_settings(given: tuple[tuple[str, str], ...], path: Path | None) -> Mapping[str, str]:

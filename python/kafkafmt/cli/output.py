@@ -55,16 +55,28 @@ def print_lines(lines: NDArray[np.uint8]) -> None:
 
 def notify(message: str) -> None:
     """Print a message for people, in one line on standard error."""
-    click.echo(message, err=True)
+    click.echo(visible(message), err=True)
+
+
+def visible(text: str) -> str:
+    """Return a text with escapes for what is not printable: clients of a broker choose names, and terminals obey them.
+
+    >>> print(visible("orders \x1b[2J"))
+    orders \\x1b[2J
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     """Print a table on standard output. Columns whose name ends in `#` contain numbers, and are right-aligned.
 
-    If a terminal is too narrow, the widest text columns are cut, down to `_LEAST_WIDTH`, and the last column wraps.
-    Numbers and times are never cut: they would be wrong. If standard output is no terminal, nothing is cut.
+    Texts are made `visible`. If a terminal is too narrow, the widest text columns are cut, down to `_LEAST_WIDTH`, and
+    the last column wraps. Numbers and times are never cut: they would be wrong. If standard output is no terminal,
+    nothing is cut.
     """
-    cells = [tuple(row) for row in rows]
+    cells = [tuple(map(visible, row)) for row in rows]
     names = [name.removesuffix("#") for name in columns]
     widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
     console = Console(file=sys.stdout, highlight=False)
@@ -82,7 +94,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     for row in cells:
         table.add_row(*map(Text, row))
     if title is not None:
-        console.print(Text(title, "bold"), soft_wrap=True)
+        console.print(Text(visible(title), "bold"), soft_wrap=True)
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():

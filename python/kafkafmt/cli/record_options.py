@@ -14,6 +14,7 @@ from kafkafmt.cli.options import Decorator, client_settings, options
 from kafkafmt.cli.values import Time, complete_topics
 from kafkafmt.log.time_range import TimeRange
 from kafkafmt.mirror.addresses import ClusterAddress
+from kafkafmt.storage.locations import has_credentials
 
 if TYPE_CHECKING:
     from kafkafmt.decode.options import Schemas
@@ -34,6 +35,7 @@ FORMATS = (
     "boolean",
     "uuid",
 )
+_REGISTRY = ("http://", "https://")
 FRAMINGS = ("auto", "confluent", "confluent-headers", "apicurio", "apicurio-headers", "glue", "none")
 
 
@@ -168,11 +170,16 @@ def decoding_options(*more_formats: str, default: str) -> Decorator:
 def schemas_of_options(schemas: str | None, config_file: Path | None) -> Schemas | None:
     """Return the schemas of `--schemas`: a registry with the settings of a file, if there is one.
 
-    Raises click.UsageError for settings without a registry, and UserError for those that a registry does not have.
+    Raises click.UsageError for settings without a registry, and for a URL with a password: others can see a command
+    line. Raises UserError for settings that a registry does not have.
     """
+    if schemas is not None and schemas.startswith(_REGISTRY) and has_credentials(schemas):
+        raise click.UsageError(
+            "--schemas: others can see a command line; --schemas-config-file has basic.auth.user.info=USER:PASSWORD"
+        )
     if config_file is None:
         return schemas
-    if schemas is None or not schemas.startswith(("http://", "https://")):
+    if schemas is None or not schemas.startswith(_REGISTRY):
         raise click.UsageError("--schemas-config-file is for the registry of --schemas URL")
     from kafkafmt.decode import RegistryOptions, SchemaRegistry
 

@@ -22,6 +22,7 @@ from kafkafmt.cli.options import (
     zstd_fallback_option,
 )
 from kafkafmt.cli.server_options import (
+    connections_per_ip_option,
     downconversion_codec_option,
     is_wildcard,
     listening_options,
@@ -114,6 +115,7 @@ _limit_options = options(
         type=Count(),
         help="Most connections of each process.  [default: as many as the limit of open files allows]",
     ),
+    connections_per_ip_option,
     size_option(
         ServeOptions, "--max-request-size", "max_request_bytes", 100 * MIB, "Largest request, except Produce."
     ),

@@ -83,6 +83,11 @@ security_options = options(
         help=f"SASL mechanisms that users may use, comma-separated: {', '.join(MECHANISMS)}.  [default: all]",
     ),
 )
+connections_per_ip_option = click.option(
+    "--max-connections-per-ip",
+    type=Count(),
+    help="Most connections of each process from one IP address.  [default: no limit]",
+)
 timeout_options = options(
     *(
         click.option(
@@ -93,7 +98,7 @@ timeout_options = options(
         )
         for name, help_text in {
             "write": "Longest time in which a client reads nothing of a response.",
-            "request": "Longest time for the rest of a request to arrive.",
+            "request": "Longest time for a request to arrive, and for a client to authenticate.",
             "idle": "Longest time without a request on a connection.",
             "shutdown": "Longest time for responses to end after SIGTERM.",
         }.items()

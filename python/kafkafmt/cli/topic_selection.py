@@ -100,7 +100,7 @@ class LiveSettings:
 
     follows: bool
     group: str | None
-    client_settings: Mapping[str, str]
+    client_settings: Mapping[str, str] = field(repr=False)  # may contain passwords
     idle_seconds: float | None = None
     commit_seconds: float = DEFAULT_COMMIT_SECONDS
 

@@ -21,7 +21,7 @@ _JAAS = re.compile(
 )
 _JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|(\S+))')
 # The values of options with such names are never shown.
-_SECRET = re.compile("password|secret|token|credential|jaas|proxy")
+_SECRET = re.compile("password|secret|token|credential|jaas|proxy|[_-]key$")
 _STORES = {
     "ssl_keystore_location": "ssl_certfile",
     "ssl_truststore_location": "ssl_cafile",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkafmt.export.errors import ExportError
+from kafkafmt.log.topic_configs import is_topic_name
 from kafkafmt.storage import Storages
 
 if TYPE_CHECKING:
@@ -48,4 +49,8 @@ def _folder(
     destination: Destination, topic: str | None, settings: Mapping[str, str] | None = None
 ) -> StoragePath:
     folder = Storages(settings).locate(destination.target).absolute()
-    return folder if topic is None else folder / topic
+    if topic is None:
+        return folder
+    if not is_topic_name(topic):  # a broker may name any: with a slash, the folder would be elsewhere
+        raise ExportError(f"expected the name of a topic, found {topic!r}")
+    return folder / topic

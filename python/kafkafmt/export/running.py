@@ -16,6 +16,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.export.errors import ExportError
 from kafkafmt.export.plan import ExportOptions, ExportPlan, ScanSource, plan_table, sources_of
 from kafkafmt.jobs.worker_processes import die_with_parent, interrupts_blocked, interrupts_held
+from kafkafmt.storage.locations import without_secrets
 
 if TYPE_CHECKING:
     from kafkafmt.export.tables import DataFile, Destination
@@ -95,7 +96,7 @@ def planned(
     try:
         return plan_table(topic, scan, destination, options)
     except FAILURES as error:
-        return TableReport(topic, topic or destination.target, error=error)
+        return TableReport(topic, topic or without_secrets(destination.target), error=error)
 
 
 def failed(plan: ExportPlan, error: Exception) -> TableReport:

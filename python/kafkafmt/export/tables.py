@@ -180,8 +180,8 @@ class Destination:
     None for the default.
     """
 
-    target: str
+    target: str = field(repr=False)  # a URI may have credentials
     format: str = "parquet"
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     one_table: bool = False
     catalog: str | None = None

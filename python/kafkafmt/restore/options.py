@@ -42,7 +42,7 @@ class RestoreOptions:
     on_corrupt, commit_interval, progress_interval, memory_bytes, shutdown_timeout: as for a mirror.
     """
 
-    source: str
+    source: str = field(repr=False)  # a URI may have credentials
     target: ClusterAddress
     times: TimeRange = EVERYTHING
     topics: tuple[str, ...] | None = None

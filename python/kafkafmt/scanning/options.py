@@ -54,7 +54,7 @@ class LogReadOptions:
     split_bytes: about the bytes of a task. max_batch_bytes: about the size of an Arrow batch.
     """
 
-    paths: tuple[str | RemotePath, ...]
+    paths: tuple[str | RemotePath, ...] = field(repr=False)  # URIs may have credentials
     unit: str = "records"
     topics: TopicSelection = field(default_factory=TopicSelection)
     topic_partition: TopicPartition | None = None

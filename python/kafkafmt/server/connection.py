@@ -128,6 +128,22 @@ class Connection:
 
     async def _serve(self) -> None:
         self._task = asyncio.current_task()
+        authenticating = self._begin_authentication()
+        try:
+            await self._serve_requests(authenticating)
+        finally:
+            authenticating.cancel()
+
+    def _begin_authentication(self) -> asyncio.TimerHandle:
+        """Start the time in which the client must authenticate, if it must. Its requests do not extend the time."""
+        seconds = self._options.request_timeout
+        late = RefusedError(f"not authenticated: expected it within {seconds:g} s", "sasl")
+        timer = asyncio.get_running_loop().call_later(seconds, self._fail, late)
+        if self._is_known:
+            timer.cancel()
+        return timer
+
+    async def _serve_requests(self, authenticating: asyncio.TimerHandle) -> None:
         while not self._is_draining and (size := await self._next_size()) is not None:
             if self._sasl is not None and self._sasl.expects_bare_token:
                 await self._answer_token(self._sasl, await self._read(size))
@@ -136,6 +152,8 @@ class Connection:
                     await self._answer_next(size)
                 finally:
                     self._memory.keep(0)
+            if self._is_known:
+                authenticating.cancel()
             if self._sasl is not None and self._sasl.failure is not None:
                 await asyncio.sleep(FAILED_AUTHENTICATION_DELAY)
                 raise RefusedError(self._sasl.failure, "sasl")

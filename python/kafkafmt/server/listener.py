@@ -7,12 +7,14 @@ import itertools
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
-from kafkafmt._util.addresses import host_and_port
+from kafkafmt._util.addresses import address_family, host_and_port
 from kafkafmt._util.descriptors import max_connections
 from kafkafmt.server.connection import Connection
 from kafkafmt.server.errors import RefusedError, RequestError
@@ -29,16 +31,11 @@ _BACKLOG = 1024
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0: any free port. Raises OSError with the address as its file name."""
     try:
-        return socket.create_server((host, port), backlog=_BACKLOG, family=_family(host))
+        return socket.create_server((host, port), backlog=_BACKLOG, family=address_family(host))
     except OSError as error:
         # The message of create_server includes the address already. The number of a gaierror is not an errno.
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise OSError(error.errno, reason, host_and_port(host, port)) from None
-
-
-def _family(host: str) -> socket.AddressFamily:
-    family: socket.AddressFamily = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
-    return family
 
 
 class Server:
@@ -60,6 +57,7 @@ class Server:
         self._tls = tls
         self._max_connections = service.options.max_connections or max_connections()
         self._connections: dict[asyncio.Task[None], Connection | None] = {}
+        self._by_host: Counter[str] = Counter()
         self._numbers = itertools.count(1)
         self._accepting: list[asyncio.Task[None]] = []
 
@@ -108,19 +106,36 @@ class Server:
         limited = RateLimitedLog()
         while True:
             try:
-                sock, _ = await loop.sock_accept(listener)
+                sock, address = await loop.sock_accept(listener)
             except OSError as error:  # out of descriptors, for example: other connections may close
                 limited.write(_log.error, "failure", "connection not accepted", error=str(error))
                 await asyncio.sleep(0.1)
                 continue
-            if len(self._connections) >= self._max_connections:
+            host = address[0] if address else ""  # a Unix socket has no address
+            if (excess := self._excess(host)) is not None:
                 self.service.metrics.connection_refused("limit")  # counted before the client can notice
                 sock.close()
-                limited.write(_log.warning, "refusal", "too many connections", most=self._max_connections)
+                limited.write(_log.warning, "refusal", "too many connections", **excess)
                 continue
             task = loop.create_task(self._serve(sock))
             self._connections[task] = None
-            task.add_done_callback(lambda done: self._connections.pop(done, None))
+            self._by_host[host] += 1
+            task.add_done_callback(partial(self._forget, host))
+
+    def _excess(self, host: str) -> dict[str, object] | None:
+        """Return the limit that one more connection of a host would exceed; None if it may connect."""
+        if len(self._connections) >= self._max_connections:
+            return {"most": self._max_connections}
+        most = self.service.options.max_connections_per_ip
+        if most is not None and self._by_host[host] >= most:
+            return {"host": host, "most_per_ip": most}
+        return None
+
+    def _forget(self, host: str, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
 
     async def _serve(self, sock: socket.socket) -> None:
         self.service.metrics.connection_opened()

@@ -46,8 +46,10 @@ class ServerOptions:
         connection's own bytes.
     memory_bytes: the total that the limits were derived from, and that processes are held to; None: no total.
     max_connections: the most connections of each process; None: as many as the limit of open files allows.
+    max_connections_per_ip: the most of them from one IP address; None: no limit.
     tls: None: clients connect in plain text. users: who may connect, by SASL; None: every client.
     metrics: the host and port that metrics are served on; None: no metrics.
+    request_timeout: the longest time for a TLS handshake, for authentication, and for the rest of a request to arrive.
     shutdown_timeout: the longest time that responses in flight may take after the server begins to drain.
     """
 
@@ -59,6 +61,7 @@ class ServerOptions:
     max_downconversion_bytes: int = 64 * MIB
     downconversion_codec: Codec | None = None
     max_connections: int | None = None
+    max_connections_per_ip: int | None = None
     max_request_bytes: int = MIB
     allow_produce: bool = False
     max_produce_bytes: int = 100 * MIB

@@ -10,6 +10,7 @@ continues its files, so that counters never decrease and files do not accumulate
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.errors import for_code
 from kafka.protocol.api_key import ApiKey
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server, values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.values import MultiProcessValue
 
@@ -27,7 +28,8 @@ from kafkafmt._util.addresses import host_and_port
 from kafkafmt._util.sizes import KIB
 from kafkafmt.server.legacy_clients import ClientList, LegacyClients, TrackedClient, workers_clients
 from kafkafmt.server.metrics import ClientEvents, Conversions, Metrics, Outcome, Refusal
-from kafkafmt.server.pages import Pages, with_pages
+from kafkafmt.server.page_server import PageServer
+from kafkafmt.server.pages import Application, Pages, with_pages
 from kafkafmt.server.wire import SUPPORTED, api_name
 
 if TYPE_CHECKING:
@@ -219,19 +221,16 @@ def metrics_server(
 ) -> Iterator[int]:
     """Serve metrics over HTTP, from threads, within the block. Yields the port. Raises OSError.
 
-    request_timeout: the longest time that a client may take for its request, in seconds; a thread waits for it.
+    request_timeout: the longest time that a request and its response may take, in seconds.
     pages: paths that answer with something else than metrics.
     """
+    application: Application = with_pages(pages or {}, make_wsgi_app(registry))
     try:
-        server, thread = start_http_server(port, host, registry)
+        server = PageServer(host, port, application, request_timeout)
     except OSError as error:
         raise OSError(error.errno, error.strerror, host_and_port(host, port)) from None
-    handler = type("_Handler", (server.RequestHandlerClass,), {"timeout": request_timeout})  # type: ignore[arg-type]
-    server.RequestHandlerClass = handler
-    if pages:
-        metrics = server.get_app()
-        assert metrics is not None
-        server.set_app(with_pages(pages, metrics))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
     try:
         yield server.server_port
     finally:

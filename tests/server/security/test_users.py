@@ -45,6 +45,10 @@ def test_password_when_right_then_is_taken_with_all_its_characters(users: Users)
     assert users.has_password("alice", "won%der = land # 1")
 
 
+def test_users_when_shown_then_have_no_credentials(users: Users) -> None:
+    assert repr(users) == f"Users(path={users.path!r}, mechanisms={users.mechanisms!r})"
+
+
 @pytest.mark.parametrize(("name", "password"), [("alice", "b"), ("alice", ""), ("carol", "b"), ("", "")])
 def test_password_when_wrong_or_of_nobody_then_is_refused(users: Users, name: str, password: str) -> None:
     assert not users.has_password(name, password)
@@ -212,6 +216,7 @@ def test_name_that_is_not_there_when_the_endpoint_starts_again_with_its_state_th
             assert before.scram_credential(name, mechanism) == after.scram_credential(name, mechanism)
     (secret,) = state.iterdir()
     assert secret.stat().st_mode & 0o777 == 0o600
+    assert state.stat().st_mode & 0o777 == 0o700
     secret.write_bytes(b"")
     with pytest.raises(OSError, match="expected a secret of 32 bytes, found 0"):
         load_or_create_secret(state)

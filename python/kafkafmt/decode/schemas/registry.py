@@ -25,6 +25,7 @@ from kafkafmt.decode.schemas.source import (
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_FOUND = 404
 _MAX_ANSWER_BYTES = 16 << 20
+_NO_ENCODING = "identity"
 _MAX_REFERENCES = 1000
 _MAX_MISSING = 10_000
 _MAX_REFERENCE_DEPTH = 20
@@ -312,7 +313,10 @@ class SchemaRegistry:
                 # Of a request, since REQUESTS_CA_BUNDLE of the environment replaces that of a session.
                 verify=self._options.ca_file or True,
             ) as response:
-                body = response.raw.read(_MAX_ANSWER_BYTES + 1, decode_content=True)
+                encoding = response.headers.get("Content-Encoding", _NO_ENCODING)
+                if encoding != _NO_ENCODING:  # it may decompress to any size
+                    raise SchemaSourceError(f"{url}: expected no Content-Encoding; found {encoding!r}"[:300])
+                body = response.raw.read(_MAX_ANSWER_BYTES + 1, decode_content=False)
                 if len(body) > _MAX_ANSWER_BYTES:
                     raise SchemaSourceError(f"{url} answers with more than {_MAX_ANSWER_BYTES} bytes")
                 return response.status_code, body
@@ -348,6 +352,7 @@ class SchemaRegistry:
                 session.headers["Accept"] = (
                     "application/vnd.schemaregistry.v1+json, application/json;q=0.9, */*;q=0.1"
                 )
+                session.headers["Accept-Encoding"] = _NO_ENCODING
                 if options.username is not None:
                     session.auth = (options.username.encode(), (options.password or "").encode())
                 if options.token is not None:

@@ -8,7 +8,6 @@ ignored by readers.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
 from kafkafmt.mirror.targets.sealed import SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 from kafkafmt.storage import RemotePath, read_file, storage_of, write_file
+from kafkafmt.storage.publication import private_folder
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -43,8 +43,11 @@ if TYPE_CHECKING:
 
 
 def spool_path(given: Path | None, target: str) -> Path:
-    """Return the path of the spool of a target: in the folder that the user gave, or in that for temporary files."""
-    folder = Path(tempfile.gettempdir()) if given is None else given
+    """Return the path of the spool of a target: in the folder that the user gave, or in a private temporary one.
+
+    Raises OSError, also if another user has made the private folder.
+    """
+    folder = private_folder("spool") if given is None else given
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"kafkafmt-spool-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
 

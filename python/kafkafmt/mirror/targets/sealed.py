@@ -83,7 +83,7 @@ class SealedTarget(Target):
     def __init__(self, store: SegmentStore, statistics: Statistics, sealing: Sealing, way: Way) -> None:
         self._store, self.statistics = store, statistics
         self._sealing, self._way = sealing, way
-        self._spool = StagedFolder(store.spool)
+        self._spool = StagedFolder(store.spool, is_private=True)
         self._names = count()
         self._threads = ThreadPoolExecutor(_STORED_AT_ONCE, "store")
         self._configs: dict[str, Mapping[str, str]] = {}

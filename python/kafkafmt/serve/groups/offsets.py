@@ -102,7 +102,7 @@ class OffsetsFile:
 
     def __init__(self, path: Path | None, max_bytes: int) -> None:
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
         self._path = path
         with self._wanted_fit():
             if path is not None:

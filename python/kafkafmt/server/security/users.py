@@ -80,7 +80,7 @@ class Users:
 
     path: Path
     mechanisms: tuple[str, ...]
-    _users: Mapping[str, _User]
+    _users: Mapping[str, _User] = field(repr=False)
     _secret: bytes = field(repr=False)
 
     @property
@@ -158,7 +158,7 @@ def load_or_create_secret(folder: Path) -> bytes:
     With the same secret after a restart, the salts of unknown names do not change, as those of known names do not.
     """
     path = folder / SECRET_FILE
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     with lock_surroundings(path):
         if not path.exists():
             replace_file(path, secrets.token_bytes(_SECRET_BYTES), mode=0o600)

@@ -1,0 +1,87 @@
+"""TLS of connections to brokers: the certificate must be of a known authority, and for the name of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.net.manager import KafkaConnectionManager
+
+from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.tls import handshake, ssl_context
+from server.security.certificates import Certificates, make_certificates
+
+TRUSTED, STRANGE = "127.0.0.1", "broker.example.org"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def config_of(ca: Path, **settings: str) -> dict[str, Any]:
+    given = {"security.protocol": "SSL", "ssl.cafile": str(ca), **settings}
+    config = parse_client_config(given, KafkaConnectionManager)
+    return {**KafkaConnectionManager.DEFAULT_CONFIG, "ssl_context": None, **config}
+
+
+def connect(certificates: Certificates, config: dict[str, Any], host: str) -> str | None:
+    """Return the version of TLS of a connection to a server that the client takes for this host."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    near, far = socket.socketpair()
+
+    def serve() -> None:
+        with far:
+            try:
+                context.wrap_socket(far, server_side=True).close()
+            except OSError:  # the client refuses the certificate
+                return
+
+    async def shake_hands() -> str | None:
+        near.setblocking(False)
+        client = ssl_context(config)
+        assert client is not None
+        with await handshake(asyncio.get_running_loop(), client, near, host) as secured:
+            return secured.version()
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        return asyncio.run(shake_hands())
+    finally:
+        near.close()
+        server.join()
+
+
+def test_broker_when_its_certificate_is_for_its_name_then_is_connected(certificates: Certificates) -> None:
+    assert connect(certificates, config_of(certificates.server_ca), TRUSTED) == "TLSv1.3"
+
+
+def test_broker_when_its_certificate_is_for_another_name_then_is_refused(certificates: Certificates) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        connect(certificates, config_of(certificates.server_ca), STRANGE)
+
+
+def test_broker_when_names_are_not_compared_then_is_connected(certificates: Certificates) -> None:
+    config = config_of(certificates.server_ca, **{"ssl.endpoint.identification.algorithm": ""})
+    assert connect(certificates, config, STRANGE) == "TLSv1.3"
+
+
+def test_broker_when_its_authority_is_unknown_then_is_refused_also_if_names_are_not_compared(
+    certificates: Certificates,
+) -> None:
+    config = config_of(certificates.client_ca, **{"ssl.endpoint.identification.algorithm": ""})
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        connect(certificates, config, TRUSTED)
+
+
+def test_context_then_takes_no_tls_before_1_2(certificates: Certificates) -> None:
+    context = ssl_context(config_of(certificates.server_ca))
+    assert context is not None
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
