@@ -65,7 +65,9 @@ class JsonDecoder:
             np.ascontiguousarray(payloads.ends),
         )
         errors = {
-            row: self._error(payload_bytes(payloads, row)[position:], ReadStatus(status), step, position, found)
+            row: self._error(
+                payload_bytes(payloads, row)[position:], ReadStatus(status), step, position, found
+            )
             for row, status, step, position, found in failures.tolist()
         }
         return DecodedPayloads(self._program.root.array(arrays), errors)
@@ -79,7 +81,9 @@ class JsonDecoder:
             return f"position {position}: expected no field {path}, which the inferred type lacks; found one"
         place = f"position {position}, field {path}" if path else f"position {position}"
         if status == ReadStatus.WRONG_VALUE:
-            return f"{place}: expected a value of type {self._program.types[step]}; found {_shown(rest[:found])}"
+            return (
+                f"{place}: expected a value of type {self._program.types[step]}; found {_shown(rest[:found])}"
+            )
         if status == ReadStatus.FIELD_TWICE:
             return f"{place}: expected the field once; found it again"
         if status == ReadStatus.ENDS_EARLY:
