@@ -1,11 +1,11 @@
 """Decode JSON payloads, each on its own, to the columns of a type; and infer the type of JSON objects.
 
-A payload is one value of JSON (RFC 8259) in UTF-8, with nothing but space around it. Values become those of the type, or
-errors: no value is rounded to an integer, cut to fewer digits, or read from text that JSON does not allow.
+A payload is one value of JSON (RFC 8259) in UTF-8, with nothing but space around it. A value that does not fit the type
+is an error: it is not rounded to an integer or cut to fewer digits, and NaN and Infinity are not JSON.
 
 | Arrow | JSON |
 |---|---|
-| struct | object; fields that it lacks are null, fields that the type lacks are left out, a field that is there twice is an error |
+| struct | object: fields that it lacks are null, fields that the type lacks left out, a field twice an error |
 | map with text as keys | object; entries with equal names are all kept |
 | list, large_list | array |
 | string, large_string | string |

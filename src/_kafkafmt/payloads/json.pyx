@@ -1,227 +1,32 @@
 """JSON payloads as columns.
 
 A program is a tree of steps, one for each node: it says what a value of JSON becomes. A payload is read once, from its
-first byte to its last. Fields are found by their names; the one that follows the last one is expected. Fields that no step
-has are skipped, but checked as all others. A payload that fails is removed from the nodes, becomes null, and is reported.
+first byte to its last. Fields are found by their names; the one that follows the last one is expected. Fields that no
+step has are skipped, but checked as all others. A payload that fails is removed from the nodes, becomes null, and is
+reported.
 
-Calls are nested as deep as objects and arrays, up to MAX_DEPTH. Memory is bounded by the bytes of the payloads, times the
-fields of an object.
+Calls are nested as deep as objects and arrays, up to MAX_DEPTH. Memory is bounded by the bytes of the payloads, times
+the fields of an object.
 """
 
 import numpy as np
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.float cimport DBL_MAX, FLT_MAX
-from libc.stdint cimport UINT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from ..wire.bytes cimport likely, unlikely
-from .json_numbers cimport (
-    LAST_POWER,
-    LEAST_POWER,
-    LIMBS,
-    POWERS,
-    Number,
-    decimal_of,
-    double_of,
-    float_of,
-    magnitude_of,
-    open_c_locale,
-    read_number,
-)
+from .json_numbers cimport LAST_POWER, LEAST_POWER, POWERS, Number, open_c_locale, read_number
+from .json_skip cimport skip_value, take_colon, wrong_value
 from .json_strings cimport Text, add_string, read_string, unescape_short
-from .json_times cimport days_of, time_of
-from .nodes cimport (
-    Layout,
-    Node,
-    NodeColumns,
-    NodeStatus,
-    add_null,
-    add_plain,
-    add_text,
-    end_list,
-    end_struct,
-    truncate,
-)
+from .json_values cimport add_number, read_boolean, read_decimal, read_time
+from .nodes cimport Layout, Node, NodeColumns, NodeStatus, add_null, add_text, end_list, end_struct, truncate
 
 cdef enum:
     SHORT_TEXT = 256     # of times and decimals with escapes
     ESCAPED_SIZE = 6     # of a byte of a name
-
-
-cdef int skip_object(Run* run, int depth) noexcept nogil:
-    cdef Text name
-    cdef int status
-    if take(run, c"}"):
-        return ReadStatus.READ
-    while True:
-        if unlikely(run.pos >= run.end or run.pos[0] != c'"'):
-            return refuse(run, ReadStatus.NO_NAME)
-        status = read_string(run, &name)
-        if unlikely(status != ReadStatus.READ):
-            return status
-        status = take_colon(run)
-        if unlikely(status != ReadStatus.READ):
-            return status
-        status = skip_value(run, depth)
-        if unlikely(status != ReadStatus.READ):
-            return status
-        skip_space(run)
-        if take(run, c","):
-            continue
-        return ReadStatus.READ if take(run, c"}") else refuse(run, ReadStatus.NO_COMMA_IN_OBJECT)
-
-
-cdef int skip_array(Run* run, int depth) noexcept nogil:
-    cdef int status
-    if take(run, c"]"):
-        return ReadStatus.READ
-    while True:
-        status = skip_value(run, depth)
-        if unlikely(status != ReadStatus.READ):
-            return status
-        skip_space(run)
-        if take(run, c","):
-            continue
-        return ReadStatus.READ if take(run, c"]") else refuse(run, ReadStatus.NO_COMMA_IN_ARRAY)
-
-
-cdef int skip_value(Run* run, int depth) noexcept nogil:
-    """Check a value, and move past it, and maybe past space after it. depth: of the objects and arrays around it."""
-    cdef Text text
-    cdef Number number
-    cdef uint8_t byte
-    if unlikely(run.pos >= run.end):
-        return refuse(run, ReadStatus.NO_VALUE)
-    byte = run.pos[0]
-    if byte == c"n":
-        return take_literal(run, b"null", 4)
-    if byte == c"{" or byte == c"[":
-        if unlikely(depth == MAX_DEPTH):
-            return fail(run, run.steps, ReadStatus.DEPTH, MAX_DEPTH)
-        take(run, byte)
-        return skip_object(run, depth + 1) if byte == c"{" else skip_array(run, depth + 1)
-    run.has_value = True
-    if byte == c'"':
-        return read_string(run, &text)
-    if byte == c"t":
-        return take_literal(run, b"true", 4)
-    if byte == c"f":
-        return take_literal(run, b"false", 5)
-    if byte == c"-" or c"0" <= byte <= c"9":
-        return read_number(run, &number)
-    return refuse(run, ReadStatus.NO_VALUE)
-
-
-cdef inline int take_colon(Run* run) noexcept nogil:
-    skip_space(run)
-    return ReadStatus.READ if likely(take(run, c":")) else refuse(run, ReadStatus.NO_COLON)
-
-
-cdef int wrong_value(Run* run, const Step* step, const uint8_t* start, int depth) noexcept nogil:
-    """Report a value that does not fit the step, or why it is none."""
-    cdef int64_t size
-    cdef int status
-    run.pos = start
-    status = skip_value(run, depth)
-    if status != ReadStatus.READ:
-        return status
-    size = run.pos - start
-    run.pos = start
-    return fail(run, step, ReadStatus.WRONG_VALUE, size)
-
-
-cdef int read_boolean(Run* run, const Step* step, Node* node, int depth) noexcept nogil:
-    cdef uint8_t value = run.pos[0] == c"t"
-    cdef int status
-    if unlikely(not value and run.pos[0] != c"f"):
-        return wrong_value(run, step, run.pos, depth)
-    status = take_literal(run, b"true", 4) if value else take_literal(run, b"false", 5)
-    return add_plain(node, &value, 1) if likely(status == ReadStatus.READ) else status
-
-
-cdef inline int add_integer(Node* node, uint64_t value) noexcept nogil:
-    cdef int32_t value32 = <int32_t>value
-    cdef int16_t value16 = <int16_t>value
-    cdef int8_t value8 = <int8_t>value
-    if node.width == 8:
-        return add_plain(node, &value, 8)
-    if node.width == 4:
-        return add_plain(node, &value32, 4)
-    if node.width == 2:
-        return add_plain(node, &value16, 2)
-    return add_plain(node, &value8, 1)
-
-
-cdef int add_number(Run* run, const Step* step, Node* node, const Number* number, int depth) noexcept nogil:
-    """Add a number that was read."""
-    cdef uint64_t magnitude = 0
-    cdef double value = 0
-    cdef float single = 0
-    cdef int status
-    if step.operation == Operation.INTEGER:
-        if unlikely(not magnitude_of(number, &magnitude)):
-            return wrong_value(run, step, number.start, depth)
-        if unlikely(magnitude > (step.a if number.is_negative else <uint64_t>step.b)):
-            return wrong_value(run, step, number.start, depth)
-        return add_integer(node, 0 - magnitude if number.is_negative else magnitude)
-    if step.operation == Operation.DOUBLE:
-        status = double_of(number, &value)
-        if unlikely(not -DBL_MAX <= value <= DBL_MAX):
-            return wrong_value(run, step, number.start, depth)
-        return add_plain(node, &value, 8) if likely(status == ReadStatus.READ) else status
-    status = float_of(number, &single)
-    if unlikely(not -FLT_MAX <= single <= FLT_MAX):
-        return wrong_value(run, step, number.start, depth)
-    return add_plain(node, &single, 4) if likely(status == ReadStatus.READ) else status
-
-
-cdef int read_decimal(Run* run, const Step* step, Node* node, int depth) noexcept nogil:
-    cdef uint64_t[LIMBS] limbs
-    cdef Text text
-    cdef Number number
-    cdef const uint8_t* start = run.pos
-    cdef int count = 1 if node.width <= 8 else node.width >> 3
-    cdef int status
-    if start[0] == c'"':
-        status = read_string(run, &text)
-    else:
-        status = read_number(run, &number)
-        text.start, text.size, text.is_escaped = number.start, number.size, False
-    if unlikely(status != ReadStatus.READ):
-        return wrong_value(run, step, start, depth)
-    if not unescape_short(run, &text) or not decimal_of(text.start, text.size, step.a, step.b, count, limbs):
-        return wrong_value(run, step, start, depth)
-    if node.width == 16:
-        return add_plain(node, limbs, 16)
-    if node.width == 32:
-        return add_plain(node, limbs, 32)
-    return add_integer(node, limbs[0])
-
-
-cdef int read_time(Run* run, const Step* step, Node* node, int depth) noexcept nogil:
-    """Read a timestamp or a date."""
-    cdef Text text
-    cdef const uint8_t* start = run.pos
-    cdef int64_t value = 0
-    cdef bint fits
-    cdef int status
-    if unlikely(start[0] != c'"'):
-        return wrong_value(run, step, start, depth)
-    status = read_string(run, &text)
-    if unlikely(status != ReadStatus.READ):
-        return status
-    fits = unescape_short(run, &text)
-    if step.operation == Operation.DATE:
-        fits = fits and days_of(text.start, text.size, &value)
-        value *= <int64_t>step.a
-    else:
-        fits = fits and time_of(text.start, text.size, <int64_t>step.a, &value)
-    if unlikely(not fits):
-        return wrong_value(run, step, start, depth)
-    return add_integer(node, <uint64_t>value)
 
 
 cdef int read_items(Run* run, const Step* step, Node* node, int depth) noexcept nogil:
@@ -451,8 +256,8 @@ cdef int read_payload(Run* run, Node* root) noexcept nogil:
 cdef class PayloadReader:
     """Reads payloads of one type.
 
-    steps: int64, a row a step: its Operation, its first child, the number of its children, which have consecutive numbers,
-        and a, b. Step 0 reads a payload.
+    steps: int64, a row a step: its Operation, its first child, the number of its children, which have consecutive
+        numbers, and a, b. Step 0 reads a payload.
     nodes: as NodeColumns takes them, one a step.
     names: the names of fields, one a step, in UTF-8; empty for steps that are no fields.
     is_strict: fields that no step has are errors, if they have a value.
@@ -466,7 +271,7 @@ cdef class PayloadReader:
     cdef int64_t scratch_size
     cdef bint is_strict
 
-    def __cinit__(self, const int64_t[:, ::1] steps, const int64_t[:, ::1] nodes, list names, bint is_strict):
+    def __init__(self, const int64_t[:, ::1] steps, const int64_t[:, ::1] nodes, list names, bint is_strict):
         cdef Py_ssize_t i
         cdef Step* step
         self.count = steps.shape[0]
@@ -474,6 +279,7 @@ cdef class PayloadReader:
             raise ValueError(f"expected {NUMBERS} numbers a step, and as many nodes with 4")
         if len(names) != self.count:
             raise ValueError(f"expected {self.count} names; found {len(names)}")
+        free(self.steps)
         self.steps = <Step*>calloc(self.count, sizeof(Step))
         if self.steps == NULL:
             raise MemoryError
@@ -566,7 +372,7 @@ cdef class PayloadReader:
 
 
 cdef bint fits_node(const Step* step, const int64_t* node) noexcept:
-    """Return whether the values of a step have the layout and the width of its node, and the children those of its node."""
+    """Return whether a step has the children of its node, and its values the layout and the width of the node."""
     cdef int64_t operation = step.operation, width = node[1]
     if step.count != node[3] or (step.count and step.first != node[2]):
         return False

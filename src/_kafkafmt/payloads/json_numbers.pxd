@@ -20,8 +20,8 @@ cdef extern from *:
     #define KF_LAST_POWER 347
     /* The upper 128 bits of each power of ten, the lower 64 of them first. The module fills it. */
     static uint64_t KF_POWERS[2 * (KF_LAST_POWER - KF_LEAST_POWER + 1)];
-    static const double KF_EXACT_POWERS[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14,
-        1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    static const double KF_EXACT_POWERS[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13,
+        1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     static locale_t KF_C_LOCALE;
     static inline int kf_open_c_locale(void) {
         KF_C_LOCALE = newlocale(LC_ALL_MASK, "C", (locale_t)0);

@@ -10,8 +10,8 @@ from .utf8 cimport is_utf8
 
 cdef extern from *:
     """
-    /* kf_stops finds quotes, backslashes and control bytes in KF_BLOCK bytes, and sets `high` for bytes that are not ASCII.
-       KF_PLACE is the place of the lowest byte that is marked. Bytes above it may be marked wrongly. */
+    /* kf_stops finds quotes, backslashes and control bytes in KF_BLOCK bytes, and sets `high` for bytes that are not
+       ASCII. KF_PLACE is the place of the lowest byte that is marked. Bytes above it may be marked wrongly. */
     #if defined(__SSE2__)
     #include <emmintrin.h>
     #define KF_BLOCK 16
@@ -58,7 +58,7 @@ cdef struct Text:
 
 
 cdef inline const uint8_t* find_stop(Run* run, const uint8_t* pos, uint64_t* is_high) noexcept nogil:
-    """Return the place of the next quote, backslash or control byte, or the end. is_high: set if there are other bytes than ASCII."""
+    """Return the place of the next quote, backslash or control byte, or the end. is_high: set by bytes of no ASCII."""
     cdef uint64_t stops, high
     while pos < run.end:
         if likely(run.readable_end - pos >= BLOCK):

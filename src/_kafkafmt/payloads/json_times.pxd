@@ -1,5 +1,5 @@
-# Dates and times of ISO 8601: 2020-02-03, and 2020-02-03T04:05:06.789Z with its parts from the minutes on left out, with a
-# space for the T, and with an offset such as +01:00, +0100 or +01 for the Z. A time without an offset is one of UTC.
+# Dates and times of ISO 8601: 2020-02-03, and 2020-02-03T04:05:06.789Z. A time may end after the hours or the minutes,
+# have a space for the T, and an offset such as +01:00, +0100 or +01 for the Z. A time without an offset is one of UTC.
 
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
@@ -102,7 +102,7 @@ cdef inline bint read_clock(
 
 
 cdef inline bint time_of(const uint8_t* text, int64_t size, int64_t units, int64_t* time) noexcept nogil:
-    """Read a time in units since 1970. Returns False if the text is none, or if the number needs more digits or bits."""
+    """Read a time in units since 1970. Returns False if the text is none, or if it needs more digits or bits."""
     cdef const uint8_t* pos = text + DATE_SIZE
     cdef const uint8_t* end = text + size
     cdef int64_t days = 0, seconds = 0, fraction = 0, offset = 0
