@@ -19,7 +19,7 @@ _TIME = re.compile(
     re.ASCII,
 )
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DECIMAL = re.compile(r"([+-]?)(?=\.?\d)(\d*)\.?(\d*)(?:[eE]([+-]?)0*(\d+))?", re.ASCII)
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -171,16 +171,20 @@ def nearest_single(text: str) -> float:
 
 
 def _decimal(text: str, kind: pa.DataType) -> Decimal:
-    _expect(_DECIMAL.fullmatch(text) is not None)
-    sign, digits, exponent = Decimal(text).as_tuple()
-    assert isinstance(exponent, int)
-    shown = "".join(map(str, digits)).lstrip("0")
+    match = _DECIMAL.fullmatch(text)
+    _expect(match is not None)
+    assert match is not None
+    sign, whole, fraction, exponent_sign, exponent_digits = match.groups()
+    size = int((exponent_digits or "0")[:15])  # more digits are as large for all payloads
+    exponent = (-size if exponent_sign == "-" else size) - len(fraction)
+    digits = whole + fraction
+    shown = digits.lstrip("0")
     if not shown:
         return Decimal((0, (0,), -kind.scale))
     kept = shown.rstrip("0")
     power = exponent + len(shown) - len(kept) + kind.scale
     _expect(power >= 0 and len(kept) + power <= kind.precision)
-    return Decimal((sign, tuple(map(int, kept + "0" * power)), -kind.scale))
+    return Decimal((sign == "-", tuple(map(int, kept + "0" * power)), -kind.scale))
 
 
 def _days(text: str) -> int:
