@@ -48,7 +48,7 @@ cdef extern from *:
     uint64_t stops_of "kf_stops"(const uint8_t*, uint64_t*) noexcept nogil
 
 cdef enum:
-    NO_HEX = 0xFFFFFFFF
+    NO_HEX = 0x10000
     UNIT_SIZE = 6        # of \u1234
 
 cdef struct Text:
@@ -77,34 +77,29 @@ cdef inline const uint8_t* find_stop(Run* run, const uint8_t* pos, uint64_t* is_
     return run.end
 
 
+cdef inline uint32_t hex_digit(uint8_t byte) noexcept nogil:
+    """Return the number that a hexadecimal digit is, or NO_HEX. 1 << 6 marks letters."""
+    if c"0" <= byte <= c"9" or c"a" <= (byte | 0x20) <= c"f":
+        return (byte & 0xF) + 9 * (byte >> 6)
+    return NO_HEX
+
+
 cdef inline uint32_t hex_unit(const uint8_t* at) noexcept nogil:
-    """Return the number that four hexadecimal digits are, or NO_HEX."""
-    cdef uint32_t unit = 0, digit
-    cdef int i
-    for i in range(4):
-        digit = at[i]
-        if c"0" <= digit <= c"9":
-            digit -= c"0"
-        elif c"a" <= (digit | 0x20) <= c"f":
-            digit = (digit | 0x20) - c"a" + 10
-        else:
-            return NO_HEX
-        unit = unit << 4 | digit
-    return unit
+    """Return the number that four hexadecimal digits are, or more than 16 bits if there is another byte."""
+    return hex_digit(at[0]) << 12 | hex_digit(at[1]) << 8 | hex_digit(at[2]) << 4 | hex_digit(at[3])
 
 
 cdef inline int check_unit(Run* run, uint32_t* unit) noexcept nogil:
     """Check the digits of \\u, and move past them."""
-    cdef int i
-    for i in range(2, UNIT_SIZE):
-        if run.end - run.pos <= i or not (
-            c"0" <= run.pos[i] <= c"9" or c"a" <= (run.pos[i] | 0x20) <= c"f"
-        ):
-            run.pos += i
-            return refuse(run, ReadStatus.HEX_DIGIT)
-    unit[0] = hex_unit(run.pos + 2)
-    run.pos += UNIT_SIZE
-    return ReadStatus.READ
+    if likely(run.end - run.pos >= UNIT_SIZE):
+        unit[0] = hex_unit(run.pos + 2)
+        if likely(unit[0] < NO_HEX):
+            run.pos += UNIT_SIZE
+            return ReadStatus.READ
+    run.pos += 2
+    while run.pos < run.end and hex_digit(run.pos[0]) != NO_HEX:
+        run.pos += 1
+    return refuse(run, ReadStatus.HEX_DIGIT)
 
 
 cdef inline int check_escape(Run* run) noexcept nogil:
@@ -144,9 +139,10 @@ cdef inline int read_string(Run* run, Text* text) noexcept nogil:
             break
         if run.pos >= run.end or run.pos[0] != c"\\":
             return refuse(run, ReadStatus.CONTROL_BYTE)
-        status = check_escape(run)
-        if unlikely(status != ReadStatus.READ):
-            return status
+        while run.pos < run.end and run.pos[0] == c"\\":
+            status = check_escape(run)
+            if unlikely(status != ReadStatus.READ):
+                return status
         text.is_escaped = True
     text.start = start
     text.size = run.pos - start
@@ -195,25 +191,24 @@ cdef inline int64_t unescape(const Text* text, uint8_t* out) noexcept nogil:
     cdef uint8_t* first = out
     cdef uint32_t point
     while pos < end:
-        stop = <const uint8_t*>memchr(pos, c"\\", end - pos)
-        if stop == NULL:
-            stop = end
-        memcpy(out, pos, stop - pos)
-        out += stop - pos
-        pos = stop
-        if pos == end:
-            break
-        if pos[1] != c"u":
+        if pos[0] != c"\\":
+            stop = <const uint8_t*>memchr(pos, c"\\", end - pos)
+            if stop == NULL:
+                stop = end
+            memcpy(out, pos, stop - pos)
+            out += stop - pos
+            pos = stop
+        elif pos[1] != c"u":
             out[0] = escaped_byte(pos[1])
             out += 1
             pos += 2
-            continue
-        point = hex_unit(pos + 2)
-        pos += UNIT_SIZE
-        if 0xD800 <= point < 0xDC00:
-            point = 0x10000 + ((point - 0xD800) << 10 | (hex_unit(pos + 2) - 0xDC00))
+        else:
+            point = hex_unit(pos + 2)
             pos += UNIT_SIZE
-        out += put_point(out, point)
+            if 0xD800 <= point < 0xDC00:
+                point = 0x10000 + ((point - 0xD800) << 10 | (hex_unit(pos + 2) - 0xDC00))
+                pos += UNIT_SIZE
+            out += put_point(out, point)
     return out - first
 
 
