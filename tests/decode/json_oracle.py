@@ -8,6 +8,7 @@ import re
 import struct
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,7 +161,8 @@ def nearest_single(text: str) -> float:
     near = np.float32(wide) if abs(wide) < 3.4028235e38 else np.float32(np.copysign(3.4028235e38, wide))
     if abs(exact) >= Fraction(2) ** 128 - Fraction(2) ** 103:
         raise RefusedError
-    candidates = {float(near), *(float(np.nextafter(near, np.float32(end))) for end in (-np.inf, np.inf))}
+    with np.errstate(over="ignore", under="ignore"):
+        candidates = {float(near), *(float(np.nextafter(near, np.float32(end))) for end in (-np.inf, np.inf))}
     candidates = {one for one in candidates if abs(one) != np.inf}
 
     def distance(one: float) -> tuple[Fraction, int]:
@@ -216,21 +218,28 @@ def _time(text: str, kind: pa.DataType) -> int:
 
 
 def values(array: pa.Array) -> list[Any]:
-    """Return the values of an array, with times and dates as numbers."""
-    found: list[Any] = array.cast(_numbered(array.type)).to_pylist()
-    return found
+    """Return the values of an array as `to_pylist` does, but times and dates as numbers.
 
-
-def _numbered(kind: pa.DataType) -> pa.DataType:
+    Python's times have no nanoseconds, and pyarrow's casts of structs with nulls in them are damaged.
+    """
+    kind = array.type
+    found: list[Any]
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _numbered(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _numbered(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_numbered(kind.value_type))
-    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
-        return pa.int64()
-    return pa.int32() if pa.types.is_date32(kind) else kind
+        columns = {field.name: values(array.field(place)) for place, field in enumerate(kind)}
+        found = [{name: column[row] for name, column in columns.items()} for row in range(len(array))]
+    elif pa.types.is_map(kind):
+        entries = list(zip(array.keys.to_pylist(), values(array.items), strict=True))
+        found = [entries[start:end] for start, end in pairwise(array.offsets.to_pylist())]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        items = values(array.values)
+        found = [items[start:end] for start, end in pairwise(array.offsets.to_pylist())]
+    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        found = array.view(pa.int64() if kind.bit_width == 64 else pa.int32()).to_pylist()
+    else:
+        found = array.to_pylist()
+    return [
+        value if valid else None for value, valid in zip(found, array.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def assert_agrees(found: Any, expected: Any) -> None:
