@@ -145,7 +145,7 @@ def assert_as_oracle(kind: pa.DataType, rows: list[bytes]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_json_of_a_random_type_when_written_in_any_way_then_has_the_values_of_python(
     data: st.DataObject,
 ) -> None:
@@ -157,7 +157,7 @@ def test_json_of_a_random_type_when_written_in_any_way_then_has_the_values_of_py
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_json_of_a_random_type_when_damaged_then_is_refused_as_python_refuses_it(data: st.DataObject) -> None:
     kind = data.draw(types)
     source = Source(data.draw)
@@ -172,7 +172,7 @@ def test_json_of_a_random_type_when_damaged_then_is_refused_as_python_refuses_it
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_json_of_a_random_type_when_cut_at_each_byte_then_is_as_python_has_it(data: st.DataObject) -> None:
     kind = data.draw(types)
     row = Source(data.draw).value(kind).encode()
@@ -182,7 +182,7 @@ def test_json_of_a_random_type_when_cut_at_each_byte_then_is_as_python_has_it(da
 @given(
     st.lists(st.tuples(st.text(string.digits, min_size=1, max_size=30), st.integers(-345, 310)), min_size=1)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
 def test_float_when_it_has_many_digits_then_is_the_nearest(
     kind: pa.DataType, parts: list[tuple[str, int]]
@@ -192,7 +192,7 @@ def test_float_when_it_has_many_digits_then_is_the_nearest(
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1), st.integers(0, 800))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_float_when_it_is_halfway_between_two_others_then_is_rounded_to_even(
     numbers: list[float], more: int
 ) -> None:
