@@ -9,7 +9,7 @@ seconds=$1
 shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    targets=(decode convert forward produce log codec request response client_request schemas coordinators broker_file metadata avro)
+    targets=(decode convert forward produce log codec request response client_request schemas coordinators broker_file metadata avro json_payloads)
 fi
 readonly site=$PWD/build/fuzz/site
 readonly python=$PWD/.venv/bin/python

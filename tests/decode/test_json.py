@@ -204,7 +204,7 @@ def test_json_schema_when_values_have_any_type_then_they_are_json_text() -> None
     decoded = FORMAT.decoder(schema, schema).decode(
         payloads([b'{"x":[1,"\xc3\xa4"],"r":2,"y":3}', b'{"x":null}'])
     )
-    assert decoded.array.to_pylist() == [{"x": '[1, "ä"]', "r": 2}, {"x": None, "r": None}]
+    assert decoded.array.to_pylist() == [{"x": '[1,"ä"]', "r": 2}, {"x": None, "r": None}]
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_json_schema_when_damaged_or_too_large_then_is_a_schema_error(document: 
         FORMAT.read_type(Schema("JSON", document))
 
 
-def test_json_when_it_is_rewritten_then_null_and_damage_are_as_without() -> None:
+def test_json_when_the_type_has_maps_then_null_and_damage_are_as_without() -> None:
     kind = pa.struct([("a", pa.map_(pa.string(), pa.float64()))])
     rows = [b"null", b'{"a":{"x":1}}', b'{"a":{"x":NaN}}', '{"a":null}'.encode("utf-16-le"), b"[]"]
     decoded = JsonDecoder(kind).decode(payloads(rows))
     assert decoded.array.to_pylist() == [None, {"a": [("x", 1.0)]}, None, None, None]
     assert list(decoded.errors) == [2, 3, 4]
-    assert decoded.errors[2] == "expected JSON; found NaN"
+    assert decoded.errors[2] == "position 10: expected a JSON value; found N"
 
 
 @pytest.mark.parametrize("depth", [60, 400])

@@ -29,6 +29,7 @@ TARGETS = (
     "record_lines",
     "protobuf",
     "avro",
+    "json_payloads",
 )
 # Of these the bytes are no record sets.
 PLAIN_TARGETS = (
@@ -42,6 +43,7 @@ PLAIN_TARGETS = (
     "record_lines",
     "protobuf",
     "avro",
+    "json_payloads",
 )
 
 with atheris.instrument_imports(include=["kafkafmt"]):

@@ -19,7 +19,7 @@ from kafka.protocol.api_key import ApiKey
 import reference as ref
 from endpoints import raw_client
 from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for_leader_epoch
-from fuzz import avro, broker_file, protobuf
+from fuzz import avro, broker_file, json_payloads, protobuf
 from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.coordinators import NULL, input_of
 from fuzz.log import SIZES
@@ -131,6 +131,8 @@ def inputs(target: str) -> list[bytes]:
         ]
     if target == "avro":
         return avro.seeds()
+    if target == "json_payloads":
+        return json_payloads.seeds()
     if target == "broker_file":
         return broker_file.seeds()
     if target == "protobuf":

@@ -28,6 +28,7 @@ TARGETS = (
     "record_lines",
     "protobuf",
     "avro",
+    "json_payloads",
 )
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))

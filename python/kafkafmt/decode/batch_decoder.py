@@ -78,8 +78,11 @@ class ColumnDecoder:
             if isinstance(decoder, str):
                 errors.update(dict.fromkeys(rows.tolist(), decoder))
                 continue
+            part = payloads
+            if len(rows) < count:
+                part = Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows])
             try:
-                decoded = decoder.decode(Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows]))
+                decoded = decoder.decode(part)
             except OverflowError as error:
                 if len(rows) > 1:
                     raise

@@ -188,14 +188,15 @@ def find_frames(
     with_messages: the payloads are Protobuf, so the framing names messages.
     names: the values of the header `MESSAGE_HEADERS[framing]` of each row, for Protobuf.
     """
+    if framing == "none":
+        groups = rows.present.astype(np.int64) - 1
+        return Frames(Payloads(rows.data, rows.starts, rows.ends), groups, (Writer(None, None),), {})
     names_in_payload = APICURIO_REFS if framing.startswith("apicurio") else MESSAGE_INDEXES
     if framing == "glue":
         names_in_payload = GLUE_INDEXES
     builder = _FrameBuilder(rows, names_in_payload if with_messages else None)
     present = np.flatnonzero(rows.present)
-    if framing == "none":
-        builder.add_unframed(present)
-    elif framing == "auto":
+    if framing == "auto":
         first = _first_bytes(rows, present)
         framed = (first == _MAGIC_ID) | (first == _MAGIC_GUID)
         _confluent(builder, present[framed], rows)

@@ -33,7 +33,7 @@ def group_rows(keys: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray
 def rows_of_groups(groups: NDArray[np.int64], count: int) -> Iterator[NDArray[np.int64]]:
     """Yield the rows of each of `count` groups, in ascending order. Rows whose group is -1 are in none."""
     if count == 1:
-        yield np.flatnonzero(groups == 0)
+        yield np.flatnonzero(groups == 0) if groups.any() else np.arange(len(groups))
         return
     order = np.argsort(groups, kind="stable")
     bounds = np.searchsorted(groups[order], np.arange(count + 1))

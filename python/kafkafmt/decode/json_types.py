@@ -1,142 +1,145 @@
-"""Arrow types of JSON: what pyarrow's JSON reader reads, what is made of it, and types that were inferred."""
+"""Arrow types of JSON: the program with which the kernel reads payloads of a type, and types that were inferred."""
 
 from __future__ import annotations
-
-import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from kafkafmt.columns.arrow import valid_values
+from _kafkafmt.payloads.json import Operation, PayloadReader
+from _kafkafmt.payloads.nodes import Layout
+from kafkafmt.decode.node_columns import Column, columns_by_node
 from kafkafmt.decode.payloads import SchemaError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY_MILLISECONDS = 86_400_000
+_Numbers = tuple[int, int]
 
-_WRAPPER = "value"
 
+class Program:
+    """The steps that read values of a type, one for each column.
 
-class JsonReading:
-    """How values of a type are read: as the struct `physical`, from which `logical` makes them.
+    text_fields: paths of text fields that get the JSON text of any value.
+    paths: the field of each step, for errors. types: what each reads.
 
-    rewrites: payloads must be given to `rewrite` first, since pyarrow's reader does not take them as they are.
+    Raises SchemaError if JSON has no form for the type.
     """
 
     def __init__(self, kind: pa.DataType, text_fields: frozenset[tuple[str, ...]]) -> None:
-        self._type = kind
         self._text_fields = text_fields
-        self._wrapped = not pa.types.is_struct(kind)
-        struct = pa.struct([pa.field(_WRAPPER, kind)]) if self._wrapped else kind
-        self.physical = _physical(struct)
-        self.rewrites = self._wrapped or bool(text_fields) or _has_map(kind)
+        self._count = 0
+        self._steps: dict[int, tuple[int, int, int, int, int]] = {}
+        self._names: dict[int, bytes] = {}
+        self.paths: dict[int, str] = {}
+        self.types: dict[int, pa.DataType] = {}
+        self.root = self._column(kind, self._reserved(1), (), "")
 
-    def rewrite(self, value: Any) -> Any:
-        """Return a JSON value in the form that is read. Raises ValueError if it has another type."""
-        return {_WRAPPER: self._rewrite(value, self._type, ())} if self._wrapped else self._top(value)
+    def reader(self, *, is_strict: bool) -> PayloadReader:
+        """Return the kernel's reader. is_strict: fields that the type lacks are errors."""
+        columns = columns_by_node(self.root)
+        return PayloadReader(
+            np.array([self._steps[column.node] for column in columns], np.int64),
+            np.array([column.specification for column in columns], np.int64),
+            [self._names.get(column.node, b"") for column in columns],
+            is_strict,
+        )
 
-    def _top(self, value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise ValueError(f"expected a JSON object; found {type(value).__name__}")
-        return self._rewrite(value, self._type, ())
+    def _reserved(self, count: int) -> int:
+        first = self._count
+        self._count += count
+        return first
 
-    def _rewrite(self, value: Any, kind: pa.DataType, path: tuple[str, ...]) -> Any:
+    def _column(self, kind: pa.DataType, node: int, path: tuple[str, ...], shown: str) -> Column:
+        self.paths[node], self.types[node] = shown, kind
         if path in self._text_fields:
-            return None if value is None else json.dumps(value, ensure_ascii=False)
-        if pa.types.is_struct(kind) and isinstance(value, dict):
-            fields = ((field.name, field.type) for field in kind)
-            return {n: self._rewrite(value[n], t, (*path, n)) for n, t in fields if n in value}
-        if _is_list(kind) and isinstance(value, list):
-            return [self._rewrite(item, kind.value_type, (*path, "[]")) for item in value]
-        if pa.types.is_map(kind) and isinstance(value, dict):
-            inner = (*path, "{}")
-            return [
-                {"key": k, "value": self._rewrite(item, kind.item_type, inner)} for k, item in value.items()
-            ]
-        return value
+            return self._made(kind, Layout.TEXT, node, Operation.ANY)
+        if pa.types.is_struct(kind):
+            return self._struct(kind, node, path, shown)
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            first = self._reserved(1)
+            items = self._column(kind.value_type, first, (*path, "[]"), f"{shown}[]")
+            return self._made(kind, Layout.LIST, node, Operation.LIST, [items])
+        if pa.types.is_map(kind):
+            return self._map(kind, node, path, shown)
+        return self._scalar(kind, node)
 
-    def logical(self, values: pa.Array) -> pa.Array:
-        """Return what was read as the type. Raises ArrowInvalid if a text is no date or the like."""
-        if self._wrapped:
-            return _logical(values.field(0), self._type)
-        return values if values.type == self._type else _logical(values, self._type)
+    def _made(
+        self,
+        kind: pa.DataType,
+        layout: Layout,
+        node: int,
+        operation: Operation,
+        children: list[Column] | None = None,
+        numbers: _Numbers = (0, 0),
+    ) -> Column:
+        column = Column(kind, layout, node, children or [])
+        _, _, first, count = column.specification
+        self._steps[node] = (operation, first, count, *numbers)
+        return column
 
+    def _struct(self, kind: pa.StructType, node: int, path: tuple[str, ...], shown: str) -> Column:
+        fields = list(kind)
+        names = [field.name for field in fields]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SchemaError(f"expected fields with different names; found {twice} twice in {kind}")
+        first = self._reserved(len(fields))
+        children = []
+        for place, field in enumerate(fields, first):
+            self._names[place] = field.name.encode()
+            inner = f"{shown}.{field.name}" if shown else field.name
+            children.append(self._column(field.type, place, (*path, field.name), inner))
+        return self._made(kind, Layout.STRUCT, node, Operation.OBJECT, children)
 
-def json_reading(kind: pa.DataType, text_fields: frozenset[tuple[str, ...]]) -> JsonReading:
-    """Return how a type is read. Raises SchemaError if JSON has no form for the type."""
-    return JsonReading(kind, text_fields)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return True
-    return any(_has_map(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def _physical(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _physical(field.type)) for field in kind])
-    if _is_list(kind):
-        return pa.list_(_physical(kind.value_type))
-    if pa.types.is_map(kind):
+    def _map(self, kind: pa.MapType, node: int, path: tuple[str, ...], shown: str) -> Column:
         if not pa.types.is_string(kind.key_type):
             raise SchemaError(
                 f"keys of JSON objects are text; expected a map with keys of type string, found {kind}"
             )
-        return pa.list_(
-            pa.struct([pa.field("key", kind.key_type), pa.field("value", _physical(kind.item_type))])
-        )
+        entries, keys = self._reserved(1), self._reserved(2)
+        self._names[keys], self._names[keys + 1] = b"key", b"value"
+        for place, inner in (entries, kind.field(0).type), (keys, kind.key_type):
+            self.paths[place], self.types[place] = shown, inner
+        children = [
+            self._scalar(kind.key_type, keys),
+            self._column(kind.item_type, keys + 1, (*path, "{}"), f"{shown}{{}}"),
+        ]
+        column = self._made(kind.field(0).type, Layout.STRUCT, entries, Operation.OBJECT, children)
+        return self._made(kind, Layout.LIST, node, Operation.MAP, [column])
+
+    def _scalar(self, kind: pa.DataType, node: int) -> Column:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return self._made(kind, Layout.TEXT, node, Operation.STRING)
+        if pa.types.is_null(kind):
+            return self._made(kind, Layout.EMPTY, node, Operation.NOTHING)
+        operation, numbers = _plain(kind)
+        return self._made(kind, Layout.PLAIN, node, operation, numbers=numbers)
+
+
+def _plain(kind: pa.DataType) -> tuple[Operation, _Numbers]:
+    """Return how the kernel reads values of a fixed width."""
+    if pa.types.is_boolean(kind):
+        return Operation.BOOLEAN, (0, 0)
+    if pa.types.is_integer(kind):
+        bits = kind.bit_width
+        if pa.types.is_signed_integer(kind):
+            return Operation.INTEGER, (_wrapped(1 << bits - 1), (1 << bits - 1) - 1)
+        return Operation.INTEGER, (0, _wrapped((1 << bits) - 1))
+    if pa.types.is_float32(kind):
+        return Operation.FLOAT, (0, 0)
+    if pa.types.is_float64(kind):
+        return Operation.DOUBLE, (0, 0)
+    if pa.types.is_decimal(kind):
+        return Operation.DECIMAL, (kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind):
+        return Operation.TIMESTAMP, (_UNITS[kind.unit], 0)
     if pa.types.is_date(kind):
-        return pa.string()
-    scalars = (
-        pa.types.is_boolean,
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_decimal,
-        pa.types.is_timestamp,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_null,
-    )
-    if any(check(kind) for check in scalars):
-        return kind
+        return Operation.DATE, (1 if pa.types.is_date32(kind) else _DAY_MILLISECONDS, 0)
     raise SchemaError(f"JSON cannot be read as {kind}")
 
 
-def _nulls(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
-def _logical(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if array.type == kind:
-        return array
-    if pa.types.is_struct(kind):
-        children = [_logical(array.field(place), field.type) for place, field in enumerate(kind)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=_nulls(array))
-    if _is_list(kind):
-        offsets, items, valid = _list_parts(array)
-        made = pa.ListArray.from_arrays(
-            offsets, _logical(items, kind.value_type), pa.list_(kind.value_type), mask=valid
-        )
-        return made.cast(kind)
-    if pa.types.is_map(kind):
-        offsets, items, nulls = _list_parts(array)
-        values = _logical(items.field(1), kind.item_type)
-        made = pa.MapArray.from_arrays(offsets, items.field(0), values, mask=nulls)
-        return made if made.type == kind else made.cast(kind)
-    return array.cast(kind)
-
-
-def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    """Return offsets, items and nulls of lists, which all start at 0."""
-    if array.offset:
-        array = pa.concat_arrays([array.slice(0, 0), array])
-    return array.offsets, array.values, _nulls(array)
+def _wrapped(number: int) -> int:
+    """Return the int64 with the bits of an unsigned number."""
+    return number if number < 1 << 63 else number - (1 << 64)
 
 
 def inferred_type(kind: pa.DataType) -> pa.DataType | None:
@@ -145,41 +148,9 @@ def inferred_type(kind: pa.DataType) -> pa.DataType | None:
         fields = [(field.name, inferred_type(field.type)) for field in kind]
         kept = [pa.field(name, inner) for name, inner in fields if inner is not None]
         return pa.struct(kept) if kept else None
-    if _is_list(kind):
+    if pa.types.is_list(kind):
         item = inferred_type(kind.value_type)
         return None if item is None else pa.list_(item)
     if pa.types.is_temporal(kind) or pa.types.is_null(kind):
         return pa.string()
     return kind
-
-
-class UnknownField(NamedTuple):
-    """A field that a type lacks, and the rows that have a value for it."""
-
-    path: str
-    rows: NDArray[np.int64]
-
-
-def unknown_fields(array: pa.Array, kind: pa.DataType) -> Iterator[UnknownField]:
-    """Yield the fields of values that `kind` lacks, if they have values."""
-    yield from _unknown(array, kind, "", np.arange(len(array)))
-
-
-def _unknown(
-    array: pa.Array, kind: pa.DataType, path: str, rows: NDArray[np.int64]
-) -> Iterator[UnknownField]:
-    import pyarrow.compute as pc
-
-    if pa.types.is_struct(array.type) and pa.types.is_struct(kind):
-        known = {field.name: field.type for field in kind}
-        for place, field in enumerate(array.type):
-            inner = f"{path}.{field.name}" if path else field.name
-            child = array.field(place)
-            if field.name in known:
-                yield from _unknown(child, known[field.name], inner, rows)
-            elif inferred_type(field.type) is not None and child.null_count < len(child):
-                valid = valid_values(child)
-                yield UnknownField(inner, np.unique(rows if valid is None else rows[valid]))
-    elif _is_list(array.type) and _is_list(kind):
-        parents = np.asarray(pc.list_parent_indices(array))
-        yield from _unknown(array.flatten(), kind.value_type, f"{path}[]", rows[parents])

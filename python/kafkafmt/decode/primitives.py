@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,9 @@ import pyarrow as pa
 from kafkafmt.columns.arrow import boolean_array, number_array, string_array
 from kafkafmt.decode.arrays import binary_array, chunk_error_rows, payload_bytes
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _UUID_TEXT_BYTES = 36  # Kafka's UUIDSerializer writes the text of a UUID
 
@@ -82,13 +85,22 @@ class _NumberDecoder:
         self._number = number
 
     def decode(self, payloads: Payloads) -> DecodedPayloads:
-        width = np.dtype(self._number.stored).itemsize
-        rows, errors = _with_length(payloads, width)
-        places = payloads.starts[rows, np.newaxis] + np.arange(width)
-        stored = payloads.data[places].view(self._number.stored).reshape(-1)
+        rows, errors = _with_length(payloads, np.dtype(self._number.stored).itemsize)
         numbers = np.zeros(len(payloads), self._number.native)
-        numbers[rows] = stored
+        numbers[rows] = self._stored(payloads, rows)
         return DecodedPayloads(number_array(self.type, numbers, _valid(len(payloads), errors)), errors)
+
+    def _stored(self, payloads: Payloads, rows: NDArray[np.int64] | slice) -> NDArray[Any]:
+        """Return the numbers of rows as they are stored."""
+        starts, ends = payloads.starts[rows], payloads.ends[rows]
+        data = np.ascontiguousarray(payloads.data)
+        if len(starts) and (starts[1:] == ends[:-1]).all():
+            return data[starts[0] : ends[-1]].view(self._number.stored)
+        kind = np.dtype(self._number.stored)
+        # The number at each byte of the data, without a copy.
+        count = max(0, len(data) - kind.itemsize + 1)
+        numbers: NDArray[Any] = np.ndarray(count, kind, data, strides=(1,))
+        return numbers[starts]
 
 
 class _BooleanDecoder:
@@ -131,17 +143,20 @@ class _UuidDecoder:
         )
 
 
-def _with_length(payloads: Payloads, width: int) -> tuple[np.ndarray, dict[int, str]]:
+def _with_length(payloads: Payloads, width: int) -> tuple[NDArray[np.int64] | slice, dict[int, str]]:
     """Return the payloads of this length, and errors for the others."""
     lengths = payloads.ends - payloads.starts
+    fits = lengths == width
+    if fits.all():
+        return slice(None), {}
     errors = {
         row: f"position 0: expected {width} bytes; found {lengths[row]}"
-        for row in np.flatnonzero(lengths != width).tolist()
+        for row in np.flatnonzero(~fits).tolist()
     }
-    return np.flatnonzero(lengths == width), errors
+    return np.flatnonzero(fits), errors
 
 
-def _valid(count: int, errors: dict[int, str]) -> np.ndarray | None:
+def _valid(count: int, errors: dict[int, str]) -> NDArray[np.bool_] | None:
     if not errors:
         return None
     valid = np.ones(count, np.bool_)

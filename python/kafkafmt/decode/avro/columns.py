@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -37,6 +36,7 @@ from kafkafmt.decode.avro.schemas import (
     Record,
     Union,
 )
+from kafkafmt.decode.node_columns import Column, columns_by_node
 from kafkafmt.decode.payloads import SchemaError
 
 MAX_COLUMNS = 10_000  # named types that refer to each other multiply
@@ -55,24 +55,6 @@ _PRIMITIVES = {
 _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
-@dataclass
-class Column:
-    """A column of a reader. node: its number. children: of a struct, of a list (one), or of a map (its entries)."""
-
-    type: pa.DataType
-    layout: Layout
-    node: int
-    children: Sequence[Column] = ()
-    members: bool = False  # a struct with a member for each branch of a union
-
-    @property
-    def width(self) -> int:
-        """Return the bytes of a value of a plain column."""
-        if self.layout != Layout.PLAIN:
-            return 0
-        return 1 if pa.types.is_boolean(self.type) else int(self.type.bit_width) // 8
-
-
 class Columns:
     """The columns of a schema, numbered so that the children of a column follow each other.
 
@@ -88,13 +70,7 @@ class Columns:
 
     def all(self) -> list[Column]:
         """Return all columns by their numbers."""
-        found = [self.root] * self._count
-        pending = [self.root]
-        while pending:
-            column = pending.pop()
-            found[column.node] = column
-            pending += column.children
-        return found
+        return columns_by_node(self.root)
 
     def _reserved(self, count: int) -> int:
         first = self._count

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.payloads.avro import ReadStatus
-from _kafkafmt.payloads.nodes import Layout
-from kafkafmt.columns.arrow import bitmap
-from kafkafmt.decode.avro.columns import Column, Columns
+from kafkafmt.decode.avro.columns import Columns
 from kafkafmt.decode.avro.programs import Program
 from kafkafmt.decode.avro.schemas import Enum, Fixed, Primitive, parse
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, Schema, SchemaError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from kafkafmt.decode.avro.schemas import AvroType
 
 
@@ -71,7 +67,7 @@ class AvroDecoder:
             row: self._error(ReadStatus(status), step, position, found)
             for row, status, step, position, found in failures.tolist()
         }
-        return DecodedPayloads(_array(self._root, arrays), errors)
+        return DecodedPayloads(self._root.array(arrays), errors)
 
     def _error(self, status: ReadStatus, step: int, position: int, found: int) -> str:
         path = self._program.paths[step]
@@ -119,23 +115,3 @@ def _expected(writer: AvroType) -> str:
     if isinstance(writer, Fixed):
         return f"{writer.size} bytes of {writer.name}"
     return f"{'a' if writer.kind != 'array' and writer.kind != 'enum' else 'an'} {writer.kind}"
-
-
-def _array(column: Column, arrays: list[Any]) -> pa.Array:
-    """Return the array of a column of what the kernel read."""
-    length, validity, offsets, data = arrays[column.node]
-    if column.layout == Layout.EMPTY:
-        return pa.nulls(length)
-    children = [_array(child, arrays) for child in column.children]
-    buffers = [_bits(validity)]
-    if offsets is not None:
-        buffers.append(pa.py_buffer(offsets))
-    if data is not None:
-        buffers.append(_bits(data) if pa.types.is_boolean(column.type) else pa.py_buffer(data))
-    if children or pa.types.is_struct(column.type):
-        return pa.Array.from_buffers(column.type, length, buffers, children=children)
-    return pa.Array.from_buffers(column.type, length, buffers)
-
-
-def _bits(values: NDArray[np.uint8] | None) -> pa.Buffer | None:
-    return bitmap(None if values is None else values.view(np.bool_))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from _kafkafmt.payloads.avro import Operation, PayloadReader
-from kafkafmt.decode.avro.columns import Column, Columns, members_of
+from kafkafmt.decode.avro.columns import Columns, members_of
 from kafkafmt.decode.avro.defaults import WrongDefaultError, encoded_default
 from kafkafmt.decode.avro.scalars import PROMOTIONS, Step, ensure_same_scale, logical_of, primitive_step
 from kafkafmt.decode.avro.schemas import (
@@ -31,6 +31,7 @@ from kafkafmt.decode.avro.schemas import (
     children,
     takes_no_bytes,
 )
+from kafkafmt.decode.node_columns import Column
 from kafkafmt.decode.payloads import SchemaError
 
 _MAX_STEPS = 200_000
@@ -60,15 +61,7 @@ class Program:
 
     def reader(self) -> PayloadReader:
         """Return the kernel's reader."""
-        nodes = [
-            (
-                column.layout,
-                column.width,
-                column.children[0].node if column.children else 0,
-                len(column.children),
-            )
-            for column in self._columns.all()
-        ]
+        nodes = [column.specification for column in self._columns.all()]
         return PayloadReader(
             np.array(self.steps, np.int64),
             np.array(nodes, np.int64),

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from _kafkafmt.payloads.avro import Operation
-from kafkafmt.decode.avro.columns import Column
 from kafkafmt.decode.avro.schemas import AvroType, Fixed, Logical, Primitive
+from kafkafmt.decode.node_columns import Column
 from kafkafmt.decode.payloads import SchemaError
 
 PROMOTIONS = {
