@@ -9,11 +9,13 @@ SANITIZED_TESTS := tests/kernels tests/records tests/columns tests/build tests/c
 PARALLEL = -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 2) * 3 // 2)') --dist loadgroup
 TEST_ARGS ?=
 BENCH_ARGS ?=
+WHEELS_ARGS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheel clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults chaos test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -57,8 +59,12 @@ docs: build ## build the documentation site into build/docs, without the network
 	@$(BIN)/sphinx-build -q -W --keep-going -E -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
-test-faults: build ## interrupt each write, rename and flush of the writers in turn, and count the records: 12 minutes
-	@$(BIN)/python -m pytest -n auto -m exhaustive tests/faults $(TEST_ARGS)
+test-faults: build ## interrupt each write of the writers in turn; kill backups, restores and exports at any step: 25 minutes
+	@$(BIN)/python -m pytest -n auto -m exhaustive $(TEST_ARGS)
+
+chaos: build ## let faults strike brokers, mirrors, a gateway and clients for 20 minutes (CHAOS_ARGS="--minutes 2 --seed 1")
+	@tools/system.sh compiler java maven
+	@PYTHONPATH=tests $(JAVA) $(BIN)/python -m chaos $(CHAOS_ARGS)
 
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/sanitized.sh $(TEST_ARGS)
@@ -128,11 +134,10 @@ bench-experiments: build ## run the experiments of the KIPs: chunk sizes, memory
 bench-report: ## make bench/RESULTS.md and its charts from bench/results
 	@$(BIN)/python -m bench.report
 
-wheel: build ## make the sdist and the wheel in dist/
-	rm -rf dist
-	$(BIN)/python -m build
-	@test ! -x $(BIN)/auditwheel || $(BIN)/auditwheel show dist/*.whl
+wheels: ## build and test the sdist and the wheels that this machine can, and print which (WHEELS_ARGS="--python 3.12")
+	@tools/system.sh python
+	@$$(tools/python.sh) tools/wheels.py $(WHEELS_ARGS)
 
 clean: ## remove all builds, but not the jars that Maven fetched
-	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv wheelhouse .mypy_cache .pytest_cache .ruff_cache
 	@test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name jars -exec rm -rf {} +

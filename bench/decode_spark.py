@@ -2,19 +2,19 @@
 
     python -m bench.decode_spark [--records 2000000] [--rounds 3]
 
-Payloads have Confluent's framing. Both read the same topic of a running broker, decode all fields, and sum some of
-them. A round runs each contender once, one after the other; the figures are those of the median round. The ratio is the
-median of the ratios within rounds. The last contender decodes a DataFrame of payloads, which Spark has read, by
-`mapInArrow`: its bytes cross from the JVM into Python and back.
+Payloads have Confluent's framing. All contenders read the same topic of a running broker, decode all fields, and sum
+some of them. They take turns: a round runs each once, and the first round only warms up. The figures are those of the
+best run of each, so that other work on the machine does not decide. Processor seconds are of the processes of Spark and
+of the broker in that run. The last contender decodes a DataFrame of payloads, which Spark has read, by `mapInArrow`:
+its bytes cross from the JVM into Python and back.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ import kafkafmt
 from bench.broker import broker_of
 from bench.decode import AVRO_FLAT, AVRO_NESTED, avro_values
 from bench.spark.logs import ROOT
-from bench.spark.measure import local_spark
+from bench.spark.measure import Contender, Measured, local_spark, take_turns
 from bench.table import aligned
 from kafkafmt import BinaryColumn, build_batches
 from kafkafmt.decode import Decoding, Schema
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 4
+OURS = "read_scan(decode=)"
 _POOL = 50_000
 _SUMS = {
     "avro-flat": ("sum(v.id)", "sum(v.amount)", "sum(length(v.user))", "max(v.placed)", "count(v.note)"),
@@ -93,7 +94,7 @@ def contenders(
         "format('kafka'), from_avro": lambda: payloads().select(
             from_avro("value", schema.content).alias("v")
         ),  # type: ignore[arg-type]
-        "read_scan(decode=)": ours,
+        OURS: ours,
         "format('kafka'), mapInArrow": lambda: payloads().mapInArrow(decoded, kind),
     }
 
@@ -105,23 +106,38 @@ def _stored_type(kind: Any) -> pa.DataType:
 
 
 def measure(
-    frames: dict[str, Callable[[], DataFrame]], sums: tuple[str, ...], rounds: int
-) -> dict[str, list[float]]:
-    """Return the seconds of each contender in each round. The first round warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in frames}
-    for number in range(rounds + 1):
-        found = {}
-        for name, make in frames.items():
-            started = time.perf_counter()
-            found[name] = make().selectExpr("count(v)", *sums).collect()
-            if number:
-                seconds[name].append(time.perf_counter() - started)
-        results = list(found.values())
-        for result in results:
-            if any(abs(a - b) > 1e-6 * abs(a) if isinstance(a, float) else a != b
-                   for a, b in zip(result[0], results[0][0], strict=True)):  # fmt: skip
-                raise SystemExit(f"the results differ: {found}")
-    return seconds
+    frames: dict[str, Callable[[], DataFrame]], sums: tuple[str, ...], records: int, rounds: int
+) -> dict[str, Measured]:
+    """Return the best run of each contender. Exits if their sums differ."""
+    runs = take_turns(
+        lambda frame: frame.selectExpr("count(v)", *sums).collect()[0],
+        {name: Contender(make, records, rounds) for name, make in frames.items()},
+    )
+    first, *others = (run.result for run in runs.values())
+    if not all(_is_equal(a, b) for other in others for a, b in zip(first, other, strict=True)):
+        raise SystemExit(f"the results differ: {[run.result for run in runs.values()]}")
+    return runs
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Return whether two sums are equal. Floating-point numbers are added in another order."""
+    return math.isclose(one, other, rel_tol=1e-6) if isinstance(one, float) else bool(one == other)
+
+
+def _row(topic: str, contender: str, run: Measured, ours: Measured) -> list[str]:
+    numbers = (
+        run.seconds,
+        run.seconds / ours.seconds,
+        _processor_seconds(run),
+        run.python_seconds,
+        run.java_seconds,
+        _processor_seconds(run) / _processor_seconds(ours),
+    )
+    return [topic, contender, f"{run.records / run.seconds:,.0f}", *(f"{number:.2f}" for number in numbers)]
+
+
+def _processor_seconds(run: Measured) -> float:
+    return run.python_seconds + run.java_seconds
 
 
 def main() -> None:
@@ -135,20 +151,16 @@ def main() -> None:
     jars.mkdir(parents=True)
     for jar in [*SPARK_KAFKA.fetch().glob("*.jar"), *SPARK_AVRO.fetch().glob("*.jar")]:
         (jars / jar.name).symlink_to(jar.resolve())
-    table = [["topic", "contender", "records/s", "s", "ours is faster by"]]
+    table = [
+        ["topic", "contender", "records/s", "s", "times ours", "processor s", "Python", "Java", "times ours"],
+    ]
     with local_spark(2, jars) as spark:
         for name, document in (("avro-flat", AVRO_FLAT), ("avro-nested", AVRO_NESTED)):
             folders = write_topic(name, avro_values(_POOL, document is AVRO_NESTED), arguments.records)
             with broker_of({name: folders}, ROOT) as running:
                 frames = contenders(spark, name, running.bootstrap, document)
-                seconds = measure(frames, _SUMS[name], arguments.rounds)
-            for contender, times in seconds.items():
-                median = statistics.median(times)
-                ratio = statistics.median(
-                    one / mine for one, mine in zip(times, seconds["read_scan(decode=)"], strict=True)
-                )
-                rate = f"{arguments.records / median:,.0f}"
-                table.append([name, contender, rate, f"{median:.2f}", f"{ratio:.2f}"])
+                runs = measure(frames, _SUMS[name], arguments.records, arguments.rounds)
+            table += [_row(name, contender, run, runs[OURS]) for contender, run in runs.items()]
     print(aligned(table, left=(0, 1)))
 
 

@@ -2,7 +2,8 @@
 
     python -m bench.export [--mib 1024] [--rounds 5] [--no-broker]
 
-All write the same seven columns with the same compression. A round runs each contender once, one after the other. The
+All write the same seven columns with the same compression. The values are JSON out of a pool of 4096, which Parquet's
+dictionaries favour, and random bytes, each of them once. A round runs each contender once, one after the other. The
 rate is that of the median round; a ratio is the median of the ratios within rounds. The logs are on the local disk, and
 in the page cache. The broker has the same segments.
 """
@@ -13,8 +14,6 @@ import argparse
 import contextlib
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,13 +58,6 @@ def kafka_source(spark: SparkSession, topic: str, servers: str) -> None:
     frame.load().select(*DEFAULT_COLUMNS).write.parquet(str(WRITTEN), compression=COMPRESSION)
 
 
-def command(folders: Sequence[Path]) -> None:
-    program = [sys.executable, "-m", "kafkafmt.cli", "export", *map(str, folders), str(WRITTEN)]
-    subprocess.run(
-        [*program, "--compression", COMPRESSION, "--processes", "2"], check=True, capture_output=True
-    )
-
-
 def rounds(
     contenders: Mapping[str, Callable[[], object]], count: int
 ) -> tuple[dict[str, list[float]], dict[str, tuple[int, int]]]:
@@ -106,8 +98,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         spark = stack.enter_context(local_spark(2, None if arguments.no_broker else SPARK_KAFKA))
-        for value_size in (100, 1024):
-            topic = Topic(value_size, arguments.mib * MIB // PARTITIONS)
+        for value_size, is_unique in ((100, False), (1024, False), (100, True), (1024, True)):
+            topic = Topic(value_size, arguments.mib * MIB // PARTITIONS, is_unique=is_unique)
             folders = topic.stored(PARTITIONS)
             with broker(topic.name, folders, wanted=not arguments.no_broker) as servers:
                 contenders: dict[str, Callable[[], Any]] = {
@@ -120,12 +112,13 @@ def main() -> None:
                     )
                 seconds, written = rounds(contenders, arguments.rounds)
             size = sum(path.stat().st_size for folder in folders for path in folder.glob("*.log"))
+            label = f"{value_size:5} B  {'unique' if is_unique else 'pooled'}"
             for name, times in seconds.items():
                 ratios = [
                     one / mine for one, mine in zip(times, seconds["kafkafmt.spark.export"], strict=True)
                 ]
                 print(
-                    f"{value_size:5} B  {name:24} {size / 1e6 / statistics.median(times):7.0f} MB/s"
+                    f"{label}  {name:24} {size / 1e6 / statistics.median(times):7.0f} MB/s"
                     f"  {statistics.median(times):6.2f} s  ours {statistics.median(ratios):5.2f}x"
                     f"  {written[name][1] / 1e6:6.0f} MB written"
                 )

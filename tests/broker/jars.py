@@ -78,6 +78,8 @@ LOCAL_TIERED_4 = JarSet("local-tiered-pom.xml", "local-tiered-4.3.1", "kafka-sto
 SPARK_KAFKA = JarSet("spark-pom.xml", "spark-kafka-4.2.0", "spark-sql-kafka-0-10_2.13-4.2.0")
 SPARK_AVRO = JarSet("spark-avro-pom.xml", "spark-avro-4.2.0", "spark-avro_2.13-4.2.0")
 
+ICEBERG_REST = JarSet("iceberg-rest-pom.xml", "iceberg-rest-1.10.1", "iceberg-open-api-1.10.1-test-fixtures")
+
 APICURIO_2 = JarSet(
     "apicurio-2-pom.xml",
     "apicurio-2.6.13",

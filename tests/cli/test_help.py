@@ -19,7 +19,7 @@ COMMANDS = [*((name,) for name in main.commands), ("mirror", "offsets")]  # type
 
 @pytest.fixture(autouse=True)
 def _screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: (SCREEN_COLUMNS, SCREEN_LINES))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=None: (SCREEN_COLUMNS, SCREEN_LINES))
 
 
 def option_names(text: str) -> set[str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.logs import FIRST_TIMESTAMP, is_one_line, json_lines, run
-from decode.stand_in import running_registry
+from decode.stand_in import Registry, running_registry
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
 
@@ -179,6 +181,15 @@ def test_records_when_there_are_more_than_are_decoded_at_a_time_then_are_all_the
     [
         (("--schemas", "x"), "--schemas is for --key-format and --value-format"),
         (("--framing", "auto"), "--framing is for --key-format and --value-format"),
+        (("--schemas-config-file", __file__), "--schemas-config-file is for --key-format and --value-format"),
+        (
+            ("--value-format", "text", "--schemas-config-file", __file__),
+            "is for the registry of --schemas URL",
+        ),
+        (
+            ("--value-format", "avro", "--schemas", "x", "--schemas-config-file", __file__),
+            "is for the registry of --schemas URL",
+        ),
         (("--value-format", "text", "--schemas", "http://localhost:1"), "schemas have no effect on text"),
         (("--value-format", "base64", "--framing", "none"), "have no effect on base64"),
         (("--value-format", "avro"), "avro needs schemas"),
@@ -252,3 +263,98 @@ def test_registry_when_it_does_not_answer_then_one_line_says_so(tmp_path: Path) 
     assert (result.exit_code, result.stdout) == (2, "")
     assert is_one_line(result.stderr)
     assert "401" in result.stderr
+
+
+def avro_number(number: int) -> bytes:
+    raw, out = number << 1 if number >= 0 else -2 * number - 1, bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*out, raw])
+
+
+WITHOUT_PANDAS = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Finder())
+from kafkafmt.cli import main
+main()
+"""
+
+
+def test_avro_when_times_have_nanoseconds_or_any_range_then_are_text_without_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("kafkafmt.decode.avro")
+    schema = {"type": "record", "name": "R", "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-nanos"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    ]}  # fmt: skip
+    (tmp_path / "schema.avsc").write_text(json.dumps(schema))
+    times = [(1_700_000_000_123_456_789, 0), (-1, 2**31 - 1)]
+    log = write_records(tmp_path / "a-0", [(None, avro_number(at) + avro_number(day)) for at, day in times])
+    options = ["--value-format", "avro", "--schemas", str(tmp_path / "schema.avsc")]
+    words = [sys.executable, "-c", WITHOUT_PANDAS, "replay", str(log), *options]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert [row["value"] for row in json_lines(result.stdout)] == [
+        {"at": "2023-11-14T22:13:20.123456789Z", "day": "1970-01-01"},
+        {"at": "1969-12-31T23:59:59.999999999Z", "day": "5881580-07-11"},
+    ]
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[tuple[Registry, Path, Path]]:
+    """A registry that needs credentials, a log with a record of its schema, and the file with its settings."""
+    pytest.importorskip("kafkafmt.decode.avro")
+    with running_registry() as registry:
+        registry.authorization = "Basic " + base64.b64encode(b"user:s3:cret").decode()
+        number = registry.register("a-value", {"schema": '"long"'})
+        log = write_records(tmp_path / "a-0", [(None, b"\0" + number.to_bytes(4, "big") + b"\x0e")])
+        settings = tmp_path / "registry.properties"
+        settings.write_text("# of the registry\nbasic.auth.user.info=user:s3:cret\n")
+        yield registry, log, settings
+
+
+def test_registry_when_a_file_has_its_credentials_then_they_are_sent(
+    secured: tuple[Registry, Path, Path], tmp_path: Path
+) -> None:
+    registry, log, settings = secured
+    options = ("--value-format", "avro", "--schemas", registry.url, "--schemas-config-file", settings)
+    assert shown(log, *options) == [{"key": None, "value": 7}]
+    result = run("export", log, tmp_path / "lake", *options)
+    assert result.exit_code == 0, result.stderr
+    settings.write_text("bearer.auth.token=s3cret\n")
+    registry.authorization = "Bearer s3cret"
+    assert shown(log, *options) == [{"key": None, "value": 7}]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("basic.auth.user.info=other:s3cret", "refuses the credentials"),
+        ("basic.auth.user.info=s3cret", "basic.auth.user.info: expected USER:PASSWORD"),
+        ("bearer.auth.token=s3cret s3cret", "has a character that no token can have"),
+        ("bearer.auth.token=s3cret\nbasic.auth.user.info=user:s3cret", "not both"),
+        ("basic.auth.userinfo=user:s3cret", "did you mean 'basic.auth.user.info'"),
+        ("bearer.auth.token: s3cret=", "did you mean 'bearer.auth.token'"),
+        ("password=s3cret", "unknown registry setting: expected one of basic.auth.user.info,"),
+        ("ssl.key.location=key.pem", "needs its certificate"),
+        ("s3cret", "line 1: expected KEY=VALUE"),
+    ],
+)
+def test_registry_when_its_settings_are_wrong_then_one_line_says_so_without_them(
+    secured: tuple[Registry, Path, Path], tmp_path: Path, text: str, words: str
+) -> None:
+    registry, log, settings = secured
+    settings.write_text(text)
+    options = ("--value-format", "avro", "--schemas", registry.url, "--schemas-config-file", settings)
+    for command in (("replay", log), ("inspect", log, "--records"), ("export", log, tmp_path / "lake")):
+        result = run(*command, *options)
+        assert result.exit_code != 0
+        assert words in result.stderr
+        assert "s3cret" not in result.stderr + result.stdout
+        assert is_one_line(result.stderr) or command[0] == "export", result.stderr

@@ -13,10 +13,11 @@ from pathlib import Path
 
 SITES = Path(__file__).resolve().parents[2] / "build" / "clients"
 
-# Each with all that it imports, since what it names as its requirements is of its own time.
+# Each with all that it imports, since what it names as its requirements is of its own time. pykafka imports
+# pkg_resources, which newer releases of setuptools lack.
 REQUIREMENTS = {
     "kafka-python-1.3.5": ("kafka-python==1.3.5", "six", "xxhash"),
-    "pykafka-2.8.0": ("pykafka==2.8.0", "kazoo==2.5.0", "six", "tabulate", "xxhash"),
+    "pykafka-2.8.0": ("pykafka==2.8.0", "kazoo==2.5.0", "setuptools<81", "six", "tabulate", "xxhash"),
 }
 
 

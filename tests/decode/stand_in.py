@@ -6,6 +6,7 @@ It is one of Apicurio, too: `apicurio_stand_in` answers for /apis/registry. /api
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import uuid
 from collections.abc import Iterator
@@ -89,7 +90,7 @@ class Registry:
 
 
 @contextmanager
-def running_registry() -> Iterator[Registry]:
+def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[Registry]:
     """Run a registry on a free port of loopback."""
     registry = Registry()
 
@@ -132,7 +133,9 @@ def running_registry() -> Iterator[Registry]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        registry.url = f"http://127.0.0.1:{server.server_port}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:

@@ -350,3 +350,41 @@ def test_schema_when_its_types_multiply_then_is_a_schema_error() -> None:
     with pytest.raises(SchemaError, match="more than 10000 columns"):
         FORMAT.read_type(schema_of(known))
     assert decode([b"\0" * 2**15], known, record(name="R14")).array.to_pylist() == [{}]
+
+
+def test_schema_when_its_columns_are_nested_too_deeply_then_is_a_schema_error() -> None:
+    known: Any = "int"
+    references: tuple[tuple[str, Schema], ...] = ()
+    for number in range(60):
+        for _ in range(90):
+            known = {"type": "array", "items": known}
+        text = json.dumps(record(("a", known), name=f"R{number}"))
+        references, known = ((f"R{number}", Schema("AVRO", text, references)),), f"R{number}"
+    with pytest.raises(SchemaError, match="nested deeper than 100 levels"):
+        FORMAT.read_type(Schema("AVRO", json.dumps(known), references))
+
+
+def test_skipped_types_when_they_take_no_bytes_and_multiply_then_take_no_time() -> None:
+    parts: list[Any] = [
+        ("r0", record(("n", "null"), ("f", {"type": "fixed", "name": "F", "size": 0}), name="R0"))
+    ]
+    parts += [
+        (f"r{number}", record(("a", f"R{number - 1}"), ("b", f"R{number - 1}"), name=f"R{number}"))
+        for number in range(1, 60)
+    ]
+    writer = record(*parts, ("items", {"type": "array", "items": "R59"}), ("last", "int"))
+    decoded = decode([b"\x06\0\x0e", b"\xff\x7f\0\0"], writer, record(("last", "long")))
+    assert decoded.array.to_pylist() == [{"last": 7}, None]
+    assert decoded.errors[1].endswith("expected at most 4096 items without bytes; found more")
+
+
+def test_skipped_types_when_they_refer_to_each_other_very_often_then_are_a_schema_that_can_be_read() -> None:
+    parts: list[Any] = [("r0", record(("n", "int"), name="R0"))]
+    parts += [
+        (f"r{number}", record(("a", ["null", f"R{number - 1}"]), name=f"R{number}"))
+        for number in range(1, 3000)
+    ]
+    decoded = decode(
+        [b"\x02" + b"\0" * 2999 + b"\x0e"], record(*parts, ("last", "int")), record(("last", "long"))
+    )
+    assert decoded.array.to_pylist() == [{"last": 7}]

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ from kafkafmt.decode import (
     SchemasTopic,
     UnknownSchemaError,
 )
+from kafkafmt.decode.payloads import DecodedPayloads, Payloads
+from kafkafmt.decode.primitives import primitive_decoder
+from kafkafmt.scanning.decoded import DecodedTask
 
 FIRST = {
     "title": "Order",
@@ -305,3 +310,46 @@ def test_decoding_when_nothing_tells_the_type_then_says_what_to_give() -> None:
 
 def test_decoding_when_shown_then_has_no_credentials() -> None:
     assert "secret" not in repr(Decoding(value="json", schemas="http://user:secret@registry:8081"))
+
+
+def test_schemas_topic_when_references_multiply_then_are_read_once() -> None:
+    versions = [version("s0", 1, 1)]
+    for number in range(1, 20):
+        references = [{"name": f"n{place}", "subject": f"s{number - 1}", "version": 1} for place in range(9)]
+        versions.append(version(f"s{number}", 1, number + 1, references=references))
+    topic = schemas_topic(*versions)
+    found = topic.schema(SchemaId("id", 20), "AVRO")
+    assert topic.schema(SchemaId("id", 20), "AVRO") in {found}
+
+
+def test_rows_when_their_values_do_not_fit_into_one_column_then_come_in_several_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder_type = type(primitive_decoder("text"))
+    decode_all = decoder_type.decode
+
+    def decode_few(self: Any, payloads: Payloads) -> DecodedPayloads:
+        if (payloads.ends - payloads.starts).sum() > 3:
+            raise OverflowError("the bytes do not fit")
+        return decode_all(self, payloads)
+
+    monkeypatch.setattr(decoder_type, "decode", decode_few)
+    decoder = Decoding(value="text").decoder(["offset", "value"])
+    task = DecodedTask(_Rows(batch([b"a", b"bb", None, b"large", b"ccc"])), decoder)  # type: ignore[arg-type]
+    found = list(task.read())
+    assert len(found) > 1
+    assert pa.Table.from_batches(found).to_pydict() == {
+        "offset": [100, 101, 102, 103, 104],
+        "value": ["a", "bb", None, None, "ccc"],
+        "value_error": [None, None, None, "the bytes do not fit", None],
+    }
+
+
+@dataclass
+class _Rows:
+    """A task with one batch."""
+
+    batch: pa.RecordBatch
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield self.batch.select(list(columns))

@@ -185,8 +185,25 @@ def test_glue_framing_when_plain_or_compressed_then_the_payloads_are_found(rows:
 def test_glue_payload_when_it_decompresses_to_too_much_then_is_an_error_in_bounded_memory() -> None:
     bomb = b"\3\5" + uuid.uuid4().bytes + zlib.compress(bytes(70 << 20))
     result = found(frames("glue", [bomb, b"\3\0" + bytes(16) + b"z"]))
-    assert "more than" in str(result[0])
+    assert str(result[0]).startswith("position 18: expected at most 67108864 decompressed bytes")
     assert result[1] == (Writer(SchemaId("glue", str(uuid.UUID(int=0))), None), b"z")
+
+
+def test_glue_payloads_when_a_batch_decompresses_to_too_much_then_its_last_ones_are_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafkafmt.decode.framing.MAX_DECOMPRESSED_BATCH_BYTES", 100)
+    rows: list[bytes | None] = [
+        b"\3\5" + bytes(16) + zlib.compress(bytes(size)) for size in (60, 41, 40, 0, 1)
+    ]
+    result = found(frames("glue", rows))
+    assert [len(row[1]) if isinstance(row, tuple) else row.partition(":")[0] for row in result] == [
+        60,
+        "position 18",
+        40,
+        0,
+        "position 18",
+    ]
 
 
 def test_auto_framing_when_json_is_with_and_without_ids_then_both_are_found() -> None:

@@ -229,3 +229,22 @@ def test_json_schema_when_values_have_any_type_then_they_are_json_text() -> None
 def test_json_schema_when_damaged_or_too_large_then_is_a_schema_error(document: bytes) -> None:
     with pytest.raises(SchemaError):
         FORMAT.read_type(Schema("JSON", document))
+
+
+def test_json_when_it_is_rewritten_then_null_and_damage_are_as_without() -> None:
+    kind = pa.struct([("a", pa.map_(pa.string(), pa.float64()))])
+    rows = [b"null", b'{"a":{"x":1}}', b'{"a":{"x":NaN}}', '{"a":null}'.encode("utf-16-le"), b"[]"]
+    decoded = JsonDecoder(kind).decode(payloads(rows))
+    assert decoded.array.to_pylist() == [None, {"a": [("x", 1.0)]}, None, None, None]
+    assert list(decoded.errors) == [2, 3, 4]
+    assert decoded.errors[2] == "expected JSON; found NaN"
+
+
+@pytest.mark.parametrize("depth", [60, 400])
+def test_json_schema_when_its_parts_multiply_or_are_nested_then_is_a_schema_error(depth: int) -> None:
+    definitions = {
+        f"a{number}": {"allOf": [{"$ref": f"#/d/a{number + 1}"}] * 2} for number in range(depth)
+    } | {f"a{depth}": {"type": "object", "properties": {"x": {"type": "integer"}}}}
+    schema = json_schema({"$ref": "#/d/a0", "d": definitions})
+    with pytest.raises(SchemaError, match=r"more than|too deeply"):
+        FORMAT.read_type(schema)

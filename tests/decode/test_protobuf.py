@@ -11,7 +11,8 @@ from google.protobuf.message import Message
 from decode.rows import payloads
 from kafkafmt.decode import Schema, SchemaError
 from kafkafmt.decode.payloads import DecodedPayloads
-from kafkafmt.decode.protobuf import FORMAT
+from kafkafmt.decode.protobuf import FORMAT, columns
+from kafkafmt.decode.protobuf.cells import Cells, Run
 from kafkafmt.decode.protobuf.schemas import message_descriptors
 
 ORDER = """
@@ -257,3 +258,27 @@ def test_messages_when_nested_in_their_own_type_too_deep_then_are_an_error() -> 
         1: "position 239, the message: expected messages nested at most 100 deep; found more",
         2: "position 3, children: expected a length of at most the bytes that are left; found a larger one",
     }
+
+
+def test_messages_when_nested_on_very_many_ways_then_take_a_scan_for_each_depth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = 'syntax = "proto3"; message M { M a = 1; M b = 2; repeated M c = 3; string s = 4; }'
+    scans = []
+    scan = columns.Message.scan
+
+    def counted(self: columns.Message, run: Run, cells: Cells) -> Any:
+        scans.append(len(cells))
+        return scan(self, run, cells)
+
+    def tree(depth: int, leaf: bytes) -> bytes:
+        inner = tree(depth - 1, leaf) if depth else leaf
+        size = bytes([len(inner) & 127 | 128, len(inner) >> 7]) if len(inner) > 127 else bytes([len(inner)])
+        return b"".join(tag + size + inner for tag in (b"\x0a", b"\x12", b"\x1a")) if depth else inner
+
+    monkeypatch.setattr(columns.Message, "scan", counted)
+    found = decoded(Schema("PROTOBUF", text), [tree(6, b"\x22\x01x"), tree(6, b"\x22\x01\xff")])
+    assert list(found.errors) == [1]
+    assert found.errors[1].endswith("s: expected UTF-8; found other bytes")
+    assert len(scans) < 30
+    assert max(scans) == 2 * 3**5

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import base64
 import pickle
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from decode.stand_in import Registry
+from decode.stand_in import Registry, running_registry
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode import (
     RegistryOptions,
@@ -18,6 +20,7 @@ from kafkafmt.decode import (
     SchemaSourceError,
     UnknownSchemaError,
 )
+from server.security.certificates import make_certificates
 
 AVRO = '{"type":"record","name":"A","fields":[]}'
 FIRST = SchemaId("id", 1)
@@ -188,3 +191,71 @@ def test_schema_when_of_another_kind_then_the_error_names_both(registry: Registr
 def test_url_when_it_is_not_of_http_then_is_refused(url: str) -> None:
     with pytest.raises(UserError, match="http or https"):
         SchemaRegistry(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:s3/cret@host", "http://user:s3?cret@host", "http://user:s3#cret@host"]
+)
+def test_url_when_its_password_is_not_encoded_then_is_refused_without_it(url: str) -> None:
+    with pytest.raises(UserError, match="percent-encode") as caught:
+        SchemaRegistry(url)
+    assert "s3" not in str(caught.value)
+
+
+def test_token_when_it_has_a_line_feed_then_is_refused_without_it() -> None:
+    with pytest.raises(UserError, match="no token can have") as caught:
+        SchemaRegistry("http://host", RegistryOptions(token="s3cret\n"))
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [b"1", b'{"a":1}', b'["a"]', b"[{}]"])
+def test_apicurio_when_its_references_are_damaged_then_is_one_clear_error(
+    registry: Registry, answer: bytes
+) -> None:
+    registry.failures = [b"{}", answer]
+    with pytest.raises(SchemaSourceError, match="/references: expected"):
+        client(registry).schema(SchemaId("contentId", 1), "AVRO")
+
+
+def test_versions_of_an_id_when_damaged_then_the_schema_itself_is_the_newest(registry: Registry) -> None:
+    registry.register("a", {"schema": AVRO})
+    registry.failures = [b"1"]
+    assert client(registry).newest_after([FIRST], "AVRO") == Schema("AVRO", AVRO)
+
+
+def test_unknown_ids_when_there_are_very_many_then_take_bounded_memory(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.decode.schemas.registry._MAX_MISSING", 3)
+    source = client(registry)
+    for number in (1, 2, 3, 4, 4, 1):
+        with pytest.raises(UnknownSchemaError):
+            source.schema(SchemaId("id", number), "AVRO")
+    assert [path.rpartition("/")[2] for path in registry.requests] == ["1", "2", "3", "4", "1"]
+
+
+def test_registry_when_it_has_tls_then_its_certificate_and_that_of_the_client_are_checked(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = make_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.server, files.server_key)
+    context.load_verify_locations(files.client_ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    # The certificates that the environment names do not replace those that the options name.
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(files.client_ca))
+    names = {
+        "ssl.ca.location": files.server_ca,
+        "ssl.certificate.location": files.client,
+        "ssl.key.location": files.client_key,
+    }
+    settings = {name: str(path) for name, path in names.items()}
+    with running_registry(context) as secured:
+        secured.register("a", {"schema": AVRO})
+        known = SchemaRegistry(secured.url, RegistryOptions.of_settings(settings))
+        assert known.schema(FIRST, "AVRO").content == AVRO
+        others = {"ssl.ca.location": str(files.client_ca)}, {"ssl.ca.location": str(files.server_ca)}
+        for given, problem in zip(others, ("CERTIFICATE_VERIFY_FAILED", "does not answer|SSL"), strict=True):
+            stranger = SchemaRegistry(secured.url, RegistryOptions.of_settings(given), sleep=Waits())
+            with pytest.raises(SchemaSourceError, match=problem):
+                stranger.schema(FIRST, "AVRO")

@@ -12,6 +12,7 @@ from export.scans import folder_scan, write_log
 from export.test_iceberg import destination_of, other_writer, table_of
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.iceberg import _has_files
 from kafkafmt.export.iceberg_rewriting import small_files
 from kafkafmt.export.partitioning import parse_partitioning
 from kafkafmt.export.plan import ExportOptions
@@ -102,6 +103,33 @@ def test_compact_when_another_writer_has_removed_the_files_then_nothing_is_chang
     _, rows = files_and_rows(lake, "iceberg")
     assert [row["offset"] for row in rows] == [-1, *range(100, 500)]
     assert len(list(lake.rglob("*.parquet"))) == before + 1
+
+
+def test_compact_when_rows_of_a_file_were_deleted_meanwhile_then_it_is_not_replaced(tmp_path: Path) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    several_exports(source, lake, "iceberg", "")
+    table = table_of(lake)
+    tasks = list(table.scan().plan_files())
+    assert _has_files(table, tasks)
+    tasks[0].delete_files.add(tasks[1].file)
+    assert not _has_files(table, tasks)
+
+
+def test_compact_when_it_fails_then_the_next_one_removes_its_files(tmp_path: Path, monkeypatch: Any) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    several_exports(source, lake, "iceberg", "")
+    before = set(lake.rglob("*.parquet"))
+
+    def fail(*arguments: Any) -> None:
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkafmt.export.iceberg.IcebergTable.replace", fail)
+        with pytest.raises(OSError, match="no answer"):
+            compact(destination_of(lake), "orders")
+    (left,) = set(lake.rglob("*.parquet")) - before
+    compact(destination_of(lake), "orders")
+    assert not left.exists()
 
 
 def test_compact_when_files_are_plain_parquet_then_is_refused(tmp_path: Path) -> None:

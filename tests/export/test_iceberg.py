@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
-import signal
-import sys
 from collections.abc import Sequence
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import duckdb
@@ -18,9 +13,11 @@ import pyarrow as pa
 import pytest
 from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
+from export.kills import preload, run_until_step
 from export.scans import folder_scan, write_log
 from kafkafmt.export.errors import ExportError, SchemaConflictError, TableConflictError
 from kafkafmt.export.partitioning import parse_partitioning
@@ -28,7 +25,7 @@ from kafkafmt.export.plan import ExportOptions, plan_table
 from kafkafmt.export.running import TableReport, run_export
 from kafkafmt.export.tables import Destination
 
-_STEPS_IN = ("/kafkafmt/export/", "/pyiceberg/catalog/", "/pyiceberg/table/")
+STEPS_IN = ("/kafkafmt/export/", "/pyiceberg/catalog/", "/pyiceberg/table/")
 
 
 def options_of(lake: Path) -> dict[str, str]:
@@ -192,36 +189,31 @@ def test_commit_when_another_export_has_committed_then_is_refused_and_its_files_
     assert not list(lake.rglob(f"*{plan.run}*.parquet"))
 
 
+def test_commit_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_success(
+    tmp_path: Path,
+) -> None:
+    source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    table: Any = plan.table
+    once = table._commit_once
+
+    def repeated(*arguments: Any) -> None:
+        once(*arguments)
+        raise CommitFailedException("409")  # of the same request once more, as its answer was lost
+
+    table._commit_once = repeated
+    plan.commit(files)
+    assert offsets(table_of(lake)) == list(range(100))
+    assert export(source, lake)[0].rows == 0
+
+
 def test_catalog_when_it_is_not_configured_then_the_error_names_it(tmp_path: Path) -> None:
     source = folder_scan(source_with(tmp_path / "logs", 0))
     destination = Destination("raw", "iceberg", catalog="nowhere")
     (report,) = run_export(source, destination, ExportOptions())
     assert isinstance(report.error, ExportError)
     assert "nowhere: URI missing" in str(report.error)
-
-
-def export_until_step(source: Path, lake: Path, step: int, count: Any) -> None:
-    """Export, and kill this process at a call or return in the engine or in pyiceberg."""
-
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        if any(name in frame.f_code.co_filename for name in _STEPS_IN):
-            count.value += 1
-            if count.value == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(profile)
-    export(source, lake, "hour(timestamp)")
-    sys.setprofile(None)
-
-
-def run_until_step(context: ForkServerContext, source: Path, lake: Path, step: int) -> int:
-    """Return the number of steps that were run."""
-    count = context.Value("q", 0)
-    process = context.Process(target=export_until_step, args=(source, lake, step, count))
-    process.start()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return int(count.value)
 
 
 def present(lake: Path) -> Sequence[int]:
@@ -239,22 +231,23 @@ def present(lake: Path) -> Sequence[int]:
 def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_file_is_left(
     tmp_path: Path, kills: int
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    preload(__name__)
     source, lake, chance = tmp_path / "logs", tmp_path / "lake", random.Random(kills)
-    steps = run_until_step(context, source_with(source, 0), tmp_path / "counted", -1)
-    killed = 0
-    for number in range(kills):
-        end = (number + 1) * 100
-        run_until_step(context, source, lake, chance.randrange(1, steps + steps // 10))
+    counted = tmp_path / "counted"
+    steps = run_until_step(-1, STEPS_IN, export, source_with(source, 0), counted, "hour(timestamp)").steps
+    end = killed = uncommitted = 0
+    while killed < kills:
+        end += 100
+        step = chance.randrange(1, steps + steps // 10)
+        killed += run_until_step(step, STEPS_IN, export, source, lake, "hour(timestamp)").was_killed
         found = present(lake)
         assert list(found) == list(range(len(found)))
         assert len(found) % 100 == 0
-        killed += len(found) < end
+        uncommitted += len(found) < end
         source_with(source, end)
-    assert killed > kills // 4
+    assert uncommitted > kills // 4
     export(source, lake)
-    assert present(lake) == list(range((kills + 1) * 100))
+    assert present(lake) == list(range(end + 100))
     table = table_of(lake)
     folder = Path(table.location().removeprefix("file://"))
     used = {

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
+import time
 from collections import Counter
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import deltalake
 import pyarrow.dataset as ds
 import pytest
 
 from export.exporting import export, read
+from export.kills import preload, run_until_step
 from export.scans import folder_scan, write_log
-from kafkafmt.export.errors import TableConflictError
+from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.plan import ExportOptions, plan_table
-from kafkafmt.export.tables import Destination
+from kafkafmt.export.tables import Destination, TableCommit
 
+COMMAND = str(Path(sys.executable).with_name("kafkafmt"))
 _STEPS_IN = ("/kafkafmt/export/", "/deltalake/")
 
 
-def export_until_step(source: Path, target: Path, kind: str, step: int, count: Any) -> None:
-    """Export, and kill this process at a call or return in the engine or in deltalake."""
-
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        if any(name in frame.f_code.co_filename for name in _STEPS_IN):
-            count.value += 1
-            if count.value == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(profile)
+def export_by_hour(source: Path, target: Path, kind: str) -> None:
     export(source, target, kind, partition_by="hour(timestamp)")
-    sys.setprofile(None)
-
-
-def run_until_step(context: ForkServerContext, source: Path, target: Path, kind: str, step: int) -> int:
-    """Return the number of steps that were run."""
-    count = context.Value("q", 0)
-    process = context.Process(target=export_until_step, args=(source, target, kind, step, count))
-    process.start()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return int(count.value)
 
 
 def offsets(table: Path, kind: str) -> list[int]:
@@ -66,26 +46,31 @@ def offsets(table: Path, kind: str) -> list[int]:
 def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_file_is_left(
     tmp_path: Path, kind: str, kills: int
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    preload(__name__)
     source, target, chance = tmp_path / "logs", tmp_path / "lake", random.Random(kills)
     table = target / "orders"
-    steps = run_until_step(context, source_with(source, 0), tmp_path / "counted", kind, -1)
+    counted = tmp_path / "counted"
+    steps = run_until_step(-1, _STEPS_IN, export_by_hour, source_with(source, 0), counted, kind).steps
     assert steps > 100
-    killed = 0
-    for number in range(kills):
-        end = (number + 1) * 100
-        run_until_step(context, source, target, kind, chance.randrange(1, steps + steps // 10))
+    end = killed = uncommitted = 0
+    while killed < kills:
+        end += 100
+        step = chance.randrange(1, steps + steps // 10)
+        killed += run_until_step(step, _STEPS_IN, export_by_hour, source, target, kind).was_killed
         found = offsets(table, kind)
-        killed += len(found) < end
+        uncommitted += len(found) < end
         assert Counter(found) == Counter(set(found))
         if kind == "delta":  # a commit is seen as a whole
             assert found == list(range(len(found)))
             assert len(found) % 100 == 0
         source_with(source, end)
-    assert killed > kills // 4
-    export(source, target, kind, partition_by="hour(timestamp)")
-    assert offsets(table, kind) == list(range((kills + 1) * 100))
+    assert uncommitted > kills // 4
+    export_by_hour(source, target, kind)
+    assert offsets(table, kind) == list(range(end + 100))
+    ensure_no_file_is_left(table, kind)
+
+
+def ensure_no_file_is_left(table: Path, kind: str) -> None:
     files = {
         str(path.relative_to(table)) for path in table.rglob("*.parquet*") if "_delta_log" not in str(path)
     }
@@ -96,6 +81,45 @@ def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_f
     )
     assert files == {str(Path(one).relative_to(table)) for one in known}
     assert not list((table / "_kafkafmt" / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(2, marks=pytest.mark.full),
+        pytest.param(20, marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_command_when_it_and_its_processes_are_killed_at_any_time_then_nothing_is_lost_or_doubled(
+    tmp_path: Path, kind: str, kills: int
+) -> None:
+    source, target, chance = tmp_path / "logs", tmp_path / "lake", random.Random(kills)
+    table = target / "orders"
+    program = [COMMAND, "export", str(source), str(target), "--format", kind]
+    program += ["--partition-by", "hour(timestamp)", "--target-file-size", "64K", "--processes", "2"]
+    end = killed = 0
+    seconds = 0.0
+    while killed < kills:
+        for partition in range(3):
+            write_log(source, f"orders-{partition}", end, 2000)
+        end += 2000
+        start = time.monotonic()
+        with subprocess.Popen(
+            program, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        ) as running:
+            try:
+                running.wait(chance.uniform(0.3, 1.1) * seconds if seconds else None)
+                assert running.returncode == 0, running.stderr and running.stderr.read()
+                seconds = time.monotonic() - start
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, signal.SIGKILL)
+                killed += 1
+        found = Counter(offsets(table, kind))
+        assert set(found.values()) <= {1, 2, 3}
+    subprocess.run(program, check=True, capture_output=True)
+    assert offsets(table, kind) == sorted(list(range(end)) * 3)
+    ensure_no_file_is_left(table, kind)
 
 
 def source_with(folder: Path, first: int) -> Path:
@@ -131,3 +155,72 @@ def test_commit_when_the_lease_was_lost_and_another_has_committed_then_is_refuse
         plan.commit(files)
     assert read(target / "orders", kind)["offset"].to_pylist() == list(range(100))
     assert not any((target / "orders").rglob(f"*{plan.run}*.parquet*"))
+
+
+def test_commit_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    plan = plan_table("orders", folder_scan(source), Destination(str(target), "delta"), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    once = deltalake.DeltaTable.create_write_transaction
+
+    def twice(table: deltalake.DeltaTable, *arguments: object, **named: object) -> None:
+        once(table, *arguments, **named)  # its answer is lost
+        once(table, *arguments, **named)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", twice)
+    plan.commit(files)
+    assert offsets(target / "orders", "delta") == list(range(100))
+    assert export(source, target, "delta")[0].rows == 0
+
+
+def test_commit_when_the_log_cannot_be_written_then_the_outcome_is_not_known_and_the_next_run_cleans_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    plan = plan_table("orders", folder_scan(source), Destination(str(target), "delta"), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise deltalake.exceptions.CommitFailedError("Error in the log store")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deltalake.DeltaTable, "create_write_transaction", fail)
+        with pytest.raises(ExportError, match=r"not known whether it was committed: .*log store"):
+            plan.commit(files)
+    assert list((target / "orders").rglob(f"*{plan.run}*.parquet"))
+    assert export(source, target, "delta")[0].rows == 100
+    ensure_no_file_is_left(target / "orders", "delta")
+
+
+def test_export_when_a_run_was_killed_after_its_commit_and_others_have_committed_since_then_its_files_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    plan = plan_table("orders", folder_scan(source), Destination(str(target), "delta"), ExportOptions())
+    plan.table.commit(
+        TableCommit(
+            plan.run, [file for task in plan.tasks for file in task.run_task()], {("orders", 0): 100}
+        ),
+        plan.state,
+    )
+    os.close(plan.table._lease._descriptor)  # as if it was killed
+    for _ in range(3):
+        table = deltalake.DeltaTable(target / "orders")
+        table.alter.set_table_properties({"delta.appendOnly": "false"})
+    monkeypatch.setattr("kafkafmt.export.delta._COMMITS_LOOKED_AT", 2)
+    source_with(source, 100)
+    assert export(source, target, "delta")[0].rows == 100
+    assert offsets(target / "orders", "delta") == list(range(200))
+
+
+def test_commit_when_a_staged_file_is_missing_then_nothing_is_committed(tmp_path: Path) -> None:
+    source, target = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    plan = plan_table("orders", folder_scan(source), Destination(str(target)), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    (staged,) = (target / "orders").rglob("*.staged")
+    staged.unlink()
+    with pytest.raises(TableConflictError, match="found no such file"):
+        plan.commit(files)
+    assert export(source, target)[0].rows == 100

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import deltalake
@@ -10,14 +14,23 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import TimestamptzType
 
+import kafkafmt
 from export.exporting import export, places, read
 from export.scans import write_log
+from export.test_iceberg import destination_of, table_of
+from kafkafmt import RecordBatchBuilder
 from kafkafmt.errors import CorruptRecordError
+from kafkafmt.export import ExportOptions, export_topics
+from kafkafmt.export.delta import statistics
 from kafkafmt.export.errors import ExportError, OffsetsGoneError, SchemaConflictError
 from kafkafmt.export.layout import WriteOptions
-from kafkafmt.export.partitioning import parse_partitioning
-from kafkafmt.export.schemas import evolved, flattened, table_schema
+from kafkafmt.export.partitioning import PartitionField, parse_partitioning
+from kafkafmt.export.schemas import conform, evolved, flattened, table_schema
+from kafkafmt.export.tables import DataFile
+from kafkafmt.export.writing import _by_partition, partition_texts
 
 ORDER = pa.struct([("id", pa.int32()), ("country", pa.string())])
 NEWER = pa.struct([("country", pa.string()), ("id", pa.int32()), ("price", pa.float64())])
@@ -58,6 +71,19 @@ def test_export_when_a_field_gets_another_type_then_one_error_names_topic_column
         export(source, target, kind, type=changed)
     assert read(target / "orders", kind).num_rows == 10
     assert export(source, target, kind, type=ORDER)[0].rows == 5
+
+
+@pytest.mark.parametrize("flatten", [True, False])
+def test_export_when_the_table_was_created_with_the_other_flattening_then_is_refused(
+    tmp_path: Path, flatten: bool
+) -> None:
+    source, target = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10, value=JSON)
+    export(source, target, "delta", type=ORDER, flatten=flatten)
+    write_log(source, "orders-0", 10, 10, value=JSON)
+    with pytest.raises(SchemaConflictError, match="values must be flattened always or never"):
+        export(source, target, "delta", type=ORDER, flatten=not flatten)
+    assert export(source, target, "delta", type=ORDER, flatten=flatten)[0].rows == 10
 
 
 def test_flattened_when_a_field_has_the_name_of_a_column_of_kafka_then_is_refused() -> None:
@@ -150,6 +176,130 @@ def test_delta_table_when_a_predicate_excludes_files_then_its_statistics_have_to
     bounds = sorted((one["min.offset"], one["max.offset"], one["num_records"]) for one in actions)
     assert bounds == [(0, 9, 10), (10, 19, 10)]
     assert all(one["null_count.value"] in (0, None) and one["min.timestamp"] for one in actions)
+
+
+def test_statistics_when_times_have_microseconds_then_the_bounds_are_whole_milliseconds_around_them(
+    tmp_path: Path,
+) -> None:
+    times = [datetime(1969, 12, 31, 23, 59, 59, 999_001), datetime(2026, 1, 1, microsecond=123_456)]
+    utc = [one.replace(tzinfo=timezone.utc) for one in times]
+    rows = pa.table(
+        {"local": pa.array(times, pa.timestamp("us")), "utc": pa.array(utc, pa.timestamp("us", "UTC"))}
+    )
+    pq.write_table(rows, tmp_path / "file")
+    found = statistics(DataFile("file", 2, 1, {}, pq.read_metadata(tmp_path / "file")))
+    assert found["minValues"] == {"local": "1969-12-31T23:59:59.999", "utc": "1969-12-31T23:59:59.999Z"}
+    assert found["maxValues"] == {"local": "2026-01-01T00:00:00.124", "utc": "2026-01-01T00:00:00.124Z"}
+
+
+def test_delta_table_when_a_predicate_has_the_exact_microseconds_of_a_row_then_it_is_found(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "logs", tmp_path / "lake"
+    last = datetime(2026, 1, 1, microsecond=999_999, tzinfo=timezone.utc)
+    for number, time in enumerate((last - timedelta(days=1), last)):
+        value = '{{"time": "' + time.isoformat() + '"}}'
+        write_log(source, "orders-0", number, 1, value=value)
+        export(source, target, "delta", type=pa.struct([("time", pa.timestamp("us", "UTC"))]))
+    table = deltalake.DeltaTable(target / "orders")
+    assert table.to_pyarrow_table(filters=[("time", ">=", last)])["time"].to_pylist() == [last]
+    found = duckdb.arrow(table.to_pyarrow_dataset()).filter(f"time >= '{last.isoformat()}'").fetchall()
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_export_when_times_are_beyond_the_year_9999_then_rows_are_exported_but_not_by_time(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    path = source / "orders-0"
+    path.mkdir(parents=True)
+    builder = RecordBatchBuilder()
+    microseconds = 1_767_225_600_000_000  # of a producer that takes them for milliseconds
+    for timestamp in (microseconds, -1):
+        builder.append(timestamp, b"key", b"value")
+    (path / f"{0:020}.log").write_bytes(builder.build())
+    to = destination_of(lake) if kind == "iceberg" else str(lake)
+    options = ExportOptions("day(timestamp)")
+    (report,) = export_topics(source, to, options, format="parquet" if kind == "iceberg" else kind)
+    assert isinstance(report.error, ExportError)
+    assert "day(timestamp): expected a time in the years 1 to 9999, found one 20454000 days from 1970" in str(
+        report.error
+    )
+    lake = tmp_path / "without"
+    to = destination_of(lake) if kind == "iceberg" else str(lake)
+    (report,) = export_topics(source, to, format="parquet" if kind == "iceberg" else kind)
+    assert (report.rows, report.error) == (2, None)
+    table = table_of(lake).scan().to_arrow() if kind == "iceberg" else read(lake / "orders", kind)
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [microseconds * 1000, -1000]
+
+
+def test_partition_when_times_are_around_the_epoch_then_it_is_that_of_iceberg() -> None:
+    chance = random.Random(5)
+    near = [chance.randrange(-(10**12), 10**12) for _ in range(200)]
+    times = [-1, 0, 1, -1000, -3_600_000_000, -86_400_000_000, -86_400_000_001, 68_256_000_000_000, *near]
+    array = pa.array(times, pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"time": array})
+    for transform in ("year", "month", "day", "hour"):
+        expected = parse_transform(transform).transform(TimestamptzType())
+        field = PartitionField("time", transform)
+        found = {
+            time: key
+            for key, rows in _by_partition(batch, (field,))
+            for time in rows["time"].cast(pa.int64()).to_pylist()
+        }
+        assert found == {time: (expected(time),) for time in times}
+    days = partition_texts(pa.array([-1000, None], pa.timestamp("us", "UTC")), PartitionField("time", "hour"))
+    assert days.to_pylist() == ["1969-12-31-23", None]
+
+
+def test_partition_when_a_batch_has_few_of_its_rows_then_these_do_not_keep_the_batch() -> None:
+    batch = pa.record_batch({"p": [0] * 999 + [1], "value": [b"x" * 1000] * 1000})
+    large, small = (rows for _, rows in _by_partition(batch, (PartitionField("p"),)))
+    assert (large.num_rows, small.num_rows) == (999, 1)
+    assert small.get_total_buffer_size() < 2000
+
+
+def test_command_when_the_target_size_is_small_then_no_file_is_much_larger(tmp_path: Path) -> None:
+    source, target = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 20_000, value="{:0100}")
+    program = [
+        Path(sys.executable).with_name("kafkafmt"),
+        "export",
+        source,
+        target,
+        "--target-file-size",
+        "64K",
+    ]
+    subprocess.run([*map(str, program), "--compression", "none"], check=True, capture_output=True)
+    sizes = [path.stat().st_size for path in (target / "orders").glob("*.parquet")]
+    assert len(sizes) > 2
+    assert max(sizes) < 2 * 64 * 1024
+
+
+def test_conform_when_milliseconds_do_not_fit_into_microseconds_then_is_refused() -> None:
+    batch = pa.record_batch({"time": pa.array([2**62], pa.timestamp("ms"))})
+    with pytest.raises(ExportError, match="column 'time': cannot convert"):
+        conform(batch, pa.schema([("time", pa.timestamp("us"))]))
+    nanoseconds = pa.record_batch({"time": pa.array([1999], pa.timestamp("ns"))})
+    assert conform(nanoseconds, pa.schema([("time", pa.timestamp("us"))]))["time"].cast(
+        pa.int64()
+    ).to_pylist() == [1]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_export_when_the_topic_was_created_anew_then_it_fails_but_for_a_scan_with_an_end(
+    tmp_path: Path, kind: str
+) -> None:
+    source, target, anew = tmp_path / "logs", tmp_path / "lake", tmp_path / "anew"
+    write_log(source, "orders-0", 0, 100)
+    export(source, target, kind)
+    write_log(anew, "orders-0", 0, 10)
+    with pytest.raises(OffsetsGoneError, match=r"orders-0: expected offset 100, .* found 10 as the end"):
+        export(anew, target, kind)
+    assert export(anew, target, kind, on_offsets_gone="continue")[0].rows == 0
+    (report,) = export_topics(kafkafmt.scan(source, offsets=(None, 50)), str(target), format=kind)
+    assert (report.rows, report.error) == (0, None)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

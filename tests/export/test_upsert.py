@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
 
+from export.kills import preload, run_until_step
 from export.scans import folder_scan
 from export.test_iceberg import destination_of, table_of
 from kafkafmt import Codec, RecordBatchBuilder
@@ -26,6 +22,7 @@ from kafkafmt.export.running import run_export
 from kafkafmt.export.tables import Destination
 
 KINDS = ["delta", "iceberg"]
+STEPS_IN = ("/kafkafmt/export/", "/pyiceberg/", "/deltalake/")
 HOUR_MS = 3_600_000
 START_MS = 1_767_225_600_000
 
@@ -116,6 +113,22 @@ def test_upsert_when_a_record_has_no_key_then_nothing_is_changed(tmp_path: Path,
     assert rows(lake, kind) == {b"a": b"1"}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", ["append", "upsert"])
+def test_export_when_the_table_was_created_with_the_other_mode_then_is_refused(
+    tmp_path: Path, kind: str, first: Any
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write(source / "orders-0", 0, [(0, b"a", b"1")])
+    other: Any = "upsert" if first == "append" else "append"
+    (report,) = run_export(folder_scan(source), destination(lake, kind), ExportOptions(mode=first))
+    assert report.error is None
+    write(source / "orders-0", 1, [(0, b"a", b"2")])
+    (report,) = run_export(folder_scan(source), destination(lake, kind), ExportOptions(mode=other))
+    assert f"expected mode {first}, with which the table was created, found {other}" in str(report.error)
+    assert rows(lake, kind) == {b"a": b"1"}
+
+
 def test_upsert_when_files_are_plain_parquet_then_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "logs" / "orders-0", 0, [(0, b"a", b"1")])
     with pytest.raises(ExportError, match="plain Parquet files cannot replace rows"):
@@ -142,22 +155,6 @@ def test_upsert_when_values_are_records_then_a_record_of_nulls_is_no_tombstone(
     ]
 
 
-def upsert_until_step(source: Path, lake: Path, kind: str, step: int, count: Any) -> None:
-    """Export, and kill this process at a call or return in the engine or in the library of the format."""
-
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        if any(
-            name in frame.f_code.co_filename for name in ("/kafkafmt/export/", "/pyiceberg/", "/deltalake/")
-        ):
-            count.value += 1
-            if count.value == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(profile)
-    upsert(source, lake, kind)
-    sys.setprofile(None)
-
-
 @pytest.mark.parametrize(
     "kills",
     [
@@ -169,8 +166,7 @@ def upsert_until_step(source: Path, lake: Path, kind: str, step: int, count: Any
 def test_upsert_when_killed_at_any_step_then_the_table_is_that_before_or_after_the_run(
     tmp_path: Path, kind: str, kills: int
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    preload(__name__)
     source, lake, chance = tmp_path / "logs", tmp_path / "lake", random.Random(kills)
     expected: dict[bytes, bytes] = {}
 
@@ -183,22 +179,16 @@ def test_upsert_when_killed_at_any_step_then_the_table_is_that_before_or_after_t
         write(source / "orders-0", next_run_first[0], records)
         next_run_first[0] += 40
 
-    def run(target: Path, step: int) -> int:
-        count = context.Value("q", 0)
-        process = context.Process(target=upsert_until_step, args=(source, target, kind, step, count))
-        process.start()
-        process.join()
-        assert process.exitcode in (0, -signal.SIGKILL)
-        return int(count.value)
-
     next_run_first = [0]
     next_run()
     upsert(source, lake, kind)
-    steps = run(tmp_path / "counted", -1) * 2
-    for _ in range(kills):
+    steps = 2 * run_until_step(-1, STEPS_IN, upsert, source, tmp_path / "counted", kind).steps
+    killed = 0
+    while killed < kills:
         before = rows(lake, kind)
         next_run()
-        run(lake, chance.randrange(1, steps))
+        step = chance.randrange(1, steps)
+        killed += run_until_step(step, STEPS_IN, upsert, source, lake, kind).was_killed
         assert rows(lake, kind) in (before, expected)
         upsert(source, lake, kind)
         assert rows(lake, kind) == expected

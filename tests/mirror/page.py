@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "mirror.md").read_text()
 BLOCK = re.compile(
     r"```(?P<language>sh|python)\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL
 )
-FOLDER = re.compile(r"(?<=[ \"])/(?=\w+)")
+FOLDER = re.compile(r"(?:(?<=[ \"])|(?<=file://)|(?<=sqlite:///))/(?=\w+)")
 DURATION = re.compile(r"(?<= in )\d+\.\d(?= s\b)")
 SECONDS = 200
 

@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.admission import Admission
+from kafkafmt.mirror.clusters import UnansweredError
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import PartitionError, Target
+from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.upkeep import TopicUpkeep
@@ -37,21 +38,26 @@ class RefusingTarget(Target):
         return {PARTITION: (0, 10)}
 
 
-@pytest.mark.parametrize("appends", [True, False])
-def test_partition_when_its_unknown_records_are_not_why_it_stops_then_the_reason_is_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: bool
-) -> None:
-    """They are why without --append alone, and then one line has all such partitions."""
-    monkeypatch.setattr(
-        "kafkafmt.mirror.loop._log", structlog.get_logger()
-    )  # a command may have cached the other
-    put_log(tmp_path / "t-0", batches(0, 10))
-    options = MirrorOptions(tmp_path, parse_address("kafka://target:9092"), appends=appends)
+class LateTarget(RefusingTarget):
+    """Cannot create topics at first, as while the target's brokers restart."""
+
+    attempts = 0
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        self.attempts += 1
+        if self.attempts == 1:
+            raise UnansweredError("topic t could not be created")
+
+
+def mirror_to(target_of: type[RefusingTarget], folder: Path, *, appends: bool = False) -> Mirror:
+    """A mirror of a folder with one partition."""
+    put_log(folder / "t-0", batches(0, 10))
+    options = MirrorOptions(folder, parse_address("kafka://target:9092"), appends=appends)
     memory = HeldMemory(options.memory)
-    target = RefusingTarget(Statistics(memory.budget))
-    source = DirectorySource(tmp_path, options)
+    target = target_of(Statistics(memory.budget))
+    source = DirectorySource(folder, options)
     admission = Admission(options.names, source.selected_topics)
-    mirror = Mirror(
+    return Mirror(
         options,
         source,
         target,
@@ -60,7 +66,27 @@ def test_partition_when_its_unknown_records_are_not_why_it_stops_then_the_reason
         transform=lambda _, run: iter([run]),
         report=lambda _: None,
     )
+
+
+@pytest.mark.parametrize("appends", [True, False])
+def test_partition_when_its_unknown_records_are_not_why_it_stops_then_the_reason_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: bool
+) -> None:
+    """They are why without --append alone, and then one line has all such partitions."""
+    monkeypatch.setattr(
+        "kafkafmt.mirror.loop._log", structlog.get_logger()
+    )  # a command may have cached the other
+    mirror = mirror_to(RefusingTarget, tmp_path, appends=appends)
     with capture_logs() as logged:
         mirror.run()
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
     assert ("the reason" in [line.get("error") for line in logged]) == appends
+
+
+def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_later(tmp_path: Path) -> None:
+    mirror = mirror_to(LateTarget, tmp_path)
+    with capture_logs() as logged:
+        mirror.run()
+    retries = [line["error"] for line in logged if "tried again" in line["event"]]
+    assert retries == ["topic t could not be created"]
+    assert mirror.statistics.stopped[PARTITION].message == "the reason"

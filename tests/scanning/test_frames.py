@@ -184,6 +184,64 @@ def test_polars_when_any_predicate_is_given_then_has_the_rows_that_match(
     assert found.equals(REAL_ROWS.filter(predicate).select(columns))
 
 
+@pytest.mark.parametrize(
+    ("predicate", "sql", "offsets"),
+    [
+        (pl.col("timestamp").is_null(), "timestamp IS NULL", []),
+        (pl.col("timestamp").is_not_null(), "timestamp IS NOT NULL", [0, 1, 2, 3, 4, 5]),
+        (
+            pl.col("timestamp").is_null() | (pl.col("timestamp") > START),
+            f"timestamp IS NULL OR timestamp > '{START}'::TIMESTAMPTZ",
+            [2, 4],
+        ),
+        (~(pl.col("timestamp") > START), f"NOT timestamp > '{START}'::TIMESTAMPTZ", [0, 1, 3, 5]),
+        (pl.col("timestamp") != START, f"timestamp <> '{START}'::TIMESTAMPTZ", [0, 2, 3, 4, 5]),
+        (
+            pl.col("timestamp").is_in([None, START], nulls_equal=True),
+            f"timestamp IS NOT DISTINCT FROM '{START}'::TIMESTAMPTZ",
+            [1],
+        ),
+        (
+            pl.col("timestamp") > START.astimezone(timezone(timedelta(hours=9))),
+            f"timestamp > '{START.astimezone(timezone(timedelta(hours=9)))}'::TIMESTAMPTZ",
+            [2, 4],
+        ),
+        (
+            pl.col("timestamp") < datetime(1970, 1, 1, tzinfo=timezone.utc),
+            "timestamp < '1970-01-01 00:00:00+00'::TIMESTAMPTZ",
+            [0, 3, 5],
+        ),
+        (pl.col("timestamp").dt.date() == START.date(), f"timestamp::DATE = '{START.date()}'", [1, 2, 4]),
+        (pl.col("offset").cast(pl.Int8) > 3, '"offset"::TINYINT > 3', [4, 5]),
+        (pl.col("offset") > 3.5, '"offset" > 3.5', [4, 5]),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_predicate_when_timestamps_do_not_ascend_then_has_the_rows_that_match(
+    tmp_path: Path, predicate: pl.Expr, sql: str, offsets: list[int]
+) -> None:
+    """The timestamp -1, for none, is the last millisecond of 1969, as in Spark's Kafka source."""
+    times = [-1, DAY, DAY + 5, -1, DAY + 1, -1]
+    put_segment(tmp_path / "orders-0", 0, [batch(n, 1, timestamp=time) for n, time in enumerate(times)])
+    scan = kf.scan(tmp_path, columns=["offset", "timestamp"])
+    assert scan.to_polars().filter(predicate).collect()["offset"].to_list() == offsets
+    rows = scan.to_dataset()  # noqa: F841
+    duckdb.sql("SET timezone = 'UTC'")
+    found = duckdb.sql(f'SELECT "offset" FROM rows WHERE {sql} ORDER BY 1').fetchall()
+    assert found == [(offset,) for offset in offsets]
+
+
+def test_polars_when_a_predicate_needs_all_rows_then_they_are_read(folder: Path) -> None:
+    frame, rows = kf.scan(folder).to_polars(), pl.from_arrow(kf.scan(folder).to_arrow())
+    for predicate in (
+        pl.col("partition") == pl.col("partition").max(),
+        pl.col("topic").is_first_distinct(),
+        pl.col("offset") >= pl.col("offset").max(),
+        pl.col("offset").cum_sum() < 3,
+    ):
+        assert frame.filter(predicate).collect().equals(rows.filter(predicate))
+
+
 FIELD = {name: pc.field(name) for name in COLUMNS}
 ARROW_COMPARISONS = ["__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"]
 ARROW_TIMES = TIMES.map(lambda time: pa.scalar(time, pa.timestamp("us", "UTC")))

@@ -276,6 +276,8 @@ def test_scan_when_time_is_given_as_datetime_then_is_rounded_up_to_the_milliseco
             {"partitions": "orders-0"},
             "partitions: expected a TopicPartition or several of them, found 'orders-0'",
         ),
+        ({"partitions": ()}, r"partitions: expected a TopicPartition or several of them, found \(\)"),
+        ({"partitions": [("orders", "0")]}, "partitions: expected a TopicPartition or several of them"),
         ({"columns": ["ofset"]}, "unknown column 'ofset': did you mean 'offset'?"),
         ({"columns": ["key", "key"]}, "columns: expected each once, found key twice"),
         ({"columns": []}, "columns: expected one at least, found none"),
@@ -287,6 +289,10 @@ def test_scan_when_time_is_given_as_datetime_then_is_rounded_up_to_the_milliseco
             "offsets: expected those of every partition, found none of orders-1",
         ),
         ({"offsets": {("x", 0): (0, 1)}}, "offsets: no partition x-0: found orders-0, orders-1"),
+        (
+            {"offsets": {"orders-0": (0, 1)}},
+            r"offsets: expected \(start, end\) by TopicPartition, found the key 'orders-0'",
+        ),
         ({"timestamps": (datetime(2026, 1, 1), None)}, "timestamps: expected a datetime with a timezone"),
         ({"timestamps": (5, 3)}, "timestamps: the start 5 is after the end 3"),
         (

@@ -23,6 +23,11 @@ def offsets_of(batches: object) -> list[int]:
     return [offset for rows in batches for offset in rows["offset"].to_pylist()]
 
 
+def is_open(path: Path) -> bool:
+    """Whether this process has the file open."""
+    return any(link.exists() and link.samefile(path) for link in Path("/proc/self/fd").iterdir())
+
+
 def test_tail_when_a_log_grows_and_rolls_then_has_each_record_once_after_those_of_the_scan(
     tmp_path: Path,
 ) -> None:
@@ -86,6 +91,19 @@ def test_tail_when_closed_while_it_waits_then_ends(tmp_path: Path) -> None:
     reader.join(60)
     assert not reader.is_alive()
     assert found == []
+
+
+def test_tail_when_closed_between_batches_then_closes_the_files_that_it_reads(tmp_path: Path) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    scan = kf.scan(tmp_path, batch_bytes=1)
+    scan.ranges()
+    add(path, batch(5, 5), batch(10, 5))
+    with scan.tail() as tail:
+        next(tail)
+        assert is_open(path)
+    assert not is_open(path)
+    with pytest.raises(StopIteration):
+        next(tail)
 
 
 def test_tail_when_committed_records_are_wanted_then_waits_for_the_ends_of_transactions(

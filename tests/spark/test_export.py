@@ -114,22 +114,18 @@ def files_left(table: Path, committed: set[str]) -> set[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["delta"])
-def test_export_when_an_executor_is_killed_then_each_record_is_in_the_table_once(
-    tmp_path: Path, kind: str
-) -> None:
+def test_export_when_an_executor_is_killed_then_each_record_is_in_the_table_once(tmp_path: Path) -> None:
     source, lake, marker = write_logs(tmp_path / "logs"), tmp_path / "lake", tmp_path / "killed"
-    run = job(source, lake, kind, "local-cluster[2,1,1024]", KILLER, marker, SPARK_LOCAL_IP="127.0.0.1")
+    run = job(source, lake, "delta", "local-cluster[2,1,1024]", KILLER, marker, SPARK_LOCAL_IP="127.0.0.1")
     output, errors = run.communicate(timeout=180)
     assert marker.exists()
     assert {row["topic"]: row["records"] for row in json.loads(output)} == {"orders": 600, "users": 200}, (
         errors
     )
-    table = read(lake / "orders", kind)
+    table = read(lake / "orders", "delta")
     assert places(table) == [("orders", partition, offset) for partition in range(3) for offset in range(200)]
-    if kind == "delta":
-        names = {Path(path).name for path in deltalake.DeltaTable(lake / "orders").file_uris()}
-        assert not files_left(lake / "orders", names)
+    names = {Path(path).name for path in deltalake.DeltaTable(lake / "orders").file_uris()}
+    assert not files_left(lake / "orders", names)
 
 
 @pytest.mark.full

@@ -18,9 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import kafka.errors as kafka_errors
 import structlog
 
 from kafkafmt.log.producer_states import OpenProducer, ProducerStates
+from kafkafmt.mirror.coordinators import ask_coordinator
 from kafkafmt.mirror.protocols import SourceTopic
 from kafkafmt.mirror.targets.sealed import SegmentStore
 from kafkafmt.storage.backups.manifest import (
@@ -180,9 +182,15 @@ class BackupStore(SegmentStore):
             known.next_offset = max(known.next_offset, position)
 
     def complete_commit(self, *, is_last: bool) -> None:
-        if is_last or time.monotonic() >= self._due:
+        if is_last:
+            ask_coordinator(lambda: self._write(is_last=True))
+        elif time.monotonic() >= self._due:
+            try:
+                self._write(is_last=False)
+            except kafka_errors.RetriableError as error:
+                _log.warning("a generation could not be written, and this is tried again", error=str(error))
+                return  # the next commit tries it
             self._due = time.monotonic() + self._generation_age
-            self._write(is_last=is_last)
 
     def close(self) -> None:
         """Do nothing: a backup has no locks."""

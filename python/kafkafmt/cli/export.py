@@ -25,7 +25,13 @@ from kafkafmt.cli.options import (
     on_corrupt_option,
 )
 from kafkafmt.cli.output import in_words, notify, print_json, print_table, progress_bar, size_in_words
-from kafkafmt.cli.record_options import decoding_options, time_range, time_range_options, topics_option
+from kafkafmt.cli.record_options import (
+    decoding_options,
+    schemas_of_options,
+    time_range,
+    time_range_options,
+    topics_option,
+)
 from kafkafmt.cli.values import Count, Size, complete_folders, with_key_ring
 
 if TYPE_CHECKING:
@@ -101,7 +107,7 @@ class _ExportCommand(HelpCommand):
     "--on-offsets-gone",
     type=click.Choice(["fail", "continue"]),
     default="fail",
-    help="What to do if SRC no longer has the offset at which the table ends.",
+    help="What to do if SRC no longer has the offset at which the table ends, or ends before it.",
 )
 @isolation_option("read_committed leaves out open and aborted transactions.", default="read_committed")
 @on_corrupt_option("Damage fails its table (fail), or is left out with a warning (skip).")
@@ -235,7 +241,7 @@ def _scan(source: str, options: ExportOptions, settings: Mapping[str, Any]) -> S
         decode=_decoding(settings),
         isolation=settings["isolation"],
         on_corrupt=settings["on_corrupt"],
-        batch_bytes=options.write.row_group_bytes // _ROW_GROUP_BATCHES,
+        batch_bytes=options.write.group_bytes // _ROW_GROUP_BATCHES,
         options=client_settings(settings["source_config"], settings["source_config_file"]),
     )
 
@@ -243,7 +249,7 @@ def _scan(source: str, options: ExportOptions, settings: Mapping[str, Any]) -> S
 def _decoding(settings: Mapping[str, Any]) -> Decoding | None:
     key, value = settings["key_format"], settings["value_format"]
     if key is None and value is None:
-        for name in ("schemas", "framing", "on_error"):
+        for name in ("schemas", "schemas_config_file", "framing", "on_error"):
             if settings[name] is not None:
                 raise click.UsageError(
                     f"--{name.replace('_', '-')} is for --key-format and --value-format: without them keys and values"
@@ -255,7 +261,7 @@ def _decoding(settings: Mapping[str, Any]) -> Decoding | None:
     return Decoding(
         key,
         value,
-        schemas=settings["schemas"],
+        schemas=schemas_of_options(settings["schemas"], settings["schemas_config_file"]),
         framing=settings["framing"],
         on_error="raise" if settings["on_error"] == "fail" else "column",
     )

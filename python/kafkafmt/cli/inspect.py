@@ -108,6 +108,7 @@ def inspect(
     key_format: str | None,
     value_format: str | None,
     schemas: str | None,
+    schemas_config_file: Path | None,
     framing: str | None,
     as_json: bool,
     parquet: Path | None,
@@ -198,7 +199,7 @@ def inspect(
         )
     if raw and not records:
         raise click.UsageError("--raw is for --records")
-    formats = RecordFormats.of_options(key_format, value_format, schemas, framing)
+    formats = RecordFormats.of_options(key_format, value_format, schemas, schemas_config_file, framing)
     if formats is not None and (not records or raw or parquet is not None):
         raise click.UsageError(
             "--key-format and --value-format are for --records, without --raw and --parquet: "

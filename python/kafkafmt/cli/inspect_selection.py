@@ -54,10 +54,9 @@ class OffsetBounds:
         return self.offsets == (None, None) and self.times.is_everything
 
     def of(self, source: SourceFile) -> tuple[int | None, int | None]:
-        """Return the bounds of a file. The records of its log say which offsets are within a range of time.
+        """Return the bounds of a file. The sound records of its log say which offsets are within a range of time.
 
-        Raises click.UsageError for a file outside a log, if there is a range of time, and KafkaFormatError if damage
-        prevents the search.
+        Raises click.UsageError for a file outside a log, if there is a range of time.
         """
         if self.times.is_everything:
             return self.offsets
@@ -75,7 +74,7 @@ class OffsetBounds:
     def _found(self, folder: StoragePath) -> tuple[int | None, int | None]:
         log = PartitionLog(folder, from_segment_start=self.from_segment_start)
         first, end = (
-            None if time is None else log.find_timestamp(time)
+            None if time is None else log.find_timestamp(time, skips_damage=True)
             for time in (self.times.start_ms, self.times.end_ms)
         )
         nothing = None if self.times.start_ms is None else MAX_OFFSET

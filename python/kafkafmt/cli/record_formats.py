@@ -5,24 +5,24 @@ With a format, `key` and `value` are what the bytes say. If they cannot be decod
 why, and `value_base64` has the bytes.
 
 json is the text of the payload itself, so numbers keep all their digits. `kafkafmt.decode` decodes the other formats,
-some records at a time. Of these, bytes are base64, times are ISO 8601, decimals and UUIDs are strings.
+some records at a time, and `kafkafmt.cli.json_values` makes JSON of them.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
 from kafkafmt.cli.options import needs
+from kafkafmt.cli.record_options import schemas_of_options
 
 if TYPE_CHECKING:
     from kafkafmt.cli.row_decoding import RowDecoder
@@ -35,8 +35,7 @@ BASE64 = "base64"
 _MAX_ROWS = 1024
 _MAX_BYTES = 1024 * 1024
 _NO_ASCII = re.compile("[^\\x00-\\x7f]")
-# As JSON of Protobuf has them.
-_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+_SCHEMA_OPTIONS = ("--schemas", "--schemas-config-file", "--framing")
 _SIDES: tuple[Side, Side] = ("key", "value")
 
 Row = dict[str, Any]
@@ -65,26 +64,33 @@ class RecordFormats:
 
     @classmethod
     def of_options(
-        cls, key_format: str | None, value_format: str | None, schemas: str | None, framing: str | None
+        cls,
+        key_format: str | None,
+        value_format: str | None,
+        schemas: str | None,
+        schemas_config_file: Path | None,
+        framing: str | None,
     ) -> RecordFormats | None:
         """Return the formats of a command line; None without any. Raises click.UsageError for contradictions."""
         if key_format is None and value_format is None:
-            for name, given in (("--schemas", schemas), ("--framing", framing)):
+            for name, given in zip(_SCHEMA_OPTIONS, (schemas, schemas_config_file, framing), strict=True):
                 if given is not None:
                     raise click.UsageError(f"{name} is for --key-format and --value-format")
             return None
         own = [None if one == BASE64 else one for one in (key_format, value_format)]
-        if schemas is None and framing is None and all(one in (None, "text", "json") for one in own):
+        is_plain = schemas is None and schemas_config_file is None and framing is None
+        if is_plain and all(one in (None, "text", "json") for one in own):
             return cls(key_format, value_format, None)
         if own == [None, None]:
-            raise click.UsageError("--schemas and --framing have no effect on base64")
+            raise click.UsageError(f"{', '.join(_SCHEMA_OPTIONS)} have no effect on base64")
         with needs("a format of keys or values", "decode"):
             from kafkafmt._util.user_errors import UserError
             from kafkafmt.decode import Decoding
             from kafkafmt.decode.planning import schema_source
 
             try:
-                source = None if schemas is None else schema_source(schemas)
+                origin = schemas_of_options(schemas, schemas_config_file)
+                source = None if origin is None else schema_source(origin)
                 decoding = Decoding(own[0], own[1], schemas=source, framing=framing)  # type: ignore[arg-type]
             except UserError as error:
                 raise click.UsageError(str(error)) from None
@@ -116,9 +122,7 @@ class RecordFormats:
                 found[side] = _json_payloads(rows, side, decoder.frames(rows))
             else:
                 found[side] = [
-                    Rendered(json.dumps(_plain(one.value)))
-                    if one.error is None
-                    else _failed(row[side], one.error)
+                    Rendered(json.dumps(one.value)) if one.error is None else _failed(row[side], one.error)
                     for row, one in zip(rows, decoder.decode(rows), strict=True)
                 ]
         return found
@@ -212,24 +216,6 @@ def _json_payloads(rows: Sequence[Row], side: Side, frames: Frames) -> list[Rend
             payload = payloads.data[payloads.starts[number] : payloads.ends[number]].tobytes()
             found.append(_json(payload, data))
     return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of Arrow with values that JSON can represent."""
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
-    if isinstance(value, datetime):
-        utc = value if value.tzinfo is None else value.astimezone(timezone.utc)
-        return utc.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

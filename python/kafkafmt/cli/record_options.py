@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from kafkafmt.cli.options import Decorator, options
+from kafkafmt.cli.options import Decorator, client_settings, options
 from kafkafmt.cli.values import Time, complete_topics
 from kafkafmt.log.time_range import TimeRange
 from kafkafmt.mirror.addresses import ClusterAddress
+
+if TYPE_CHECKING:
+    from kafkafmt.decode.options import Schemas
 
 ALL_BUT_INTERNAL = "all but Kafka's own"
 TEXT_OR_BASE64 = "text, or else base64"
@@ -126,7 +130,7 @@ def time_range(from_time: datetime | None, to_time: datetime | None) -> TimeRang
 
 
 def decoding_options(*more_formats: str, default: str) -> Decorator:
-    """Return a decorator that adds `--key-format`, `--value-format`, `--schemas` and `--framing`.
+    """Return a decorator that adds `--key-format`, `--value-format`, `--schemas` with its file, and `--framing`.
 
     more_formats: besides those of `kafkafmt.decode.Decoding`. default: what keys and values are without a format.
     """
@@ -147,6 +151,11 @@ def decoding_options(*more_formats: str, default: str) -> Decorator:
             help="Where the schemas of avro, protobuf and json are: a registry, a folder, or the file of one schema.",
         ),
         click.option(
+            "--schemas-config-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A file of settings of the registry, one a line, as basic.auth.user.info=USER:PASSWORD.",
+        ),
+        click.option(
             "--framing",
             type=click.Choice(FRAMINGS),
             metavar="FRAMING",
@@ -154,6 +163,20 @@ def decoding_options(*more_formats: str, default: str) -> Decorator:
             "  [default: confluent with a registry or a folder, else none]",
         ),
     )
+
+
+def schemas_of_options(schemas: str | None, config_file: Path | None) -> Schemas | None:
+    """Return the schemas of `--schemas`: a registry with the settings of a file, if there is one.
+
+    Raises click.UsageError for settings without a registry, and UserError for those that a registry does not have.
+    """
+    if config_file is None:
+        return schemas
+    if schemas is None or not schemas.startswith(("http://", "https://")):
+        raise click.UsageError("--schemas-config-file is for the registry of --schemas URL")
+    from kafkafmt.decode import RegistryOptions, SchemaRegistry
+
+    return SchemaRegistry(schemas, RegistryOptions.of_settings(client_settings((), config_file)))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -121,6 +121,7 @@ def replay(
     key_format: str | None,
     value_format: str | None,
     schemas: str | None,
+    schemas_config_file: Path | None,
     framing: str | None,
     as_json: bool,
     **selected: Any,
@@ -174,7 +175,7 @@ def replay(
     memory_bytes = memory_bytes or DEFAULT_MEMORY
     if target == _STANDARD_OUTPUT and codec is not None:
         raise click.UsageError("--codec is for a folder or a cluster")
-    formats = RecordFormats.of_options(key_format, value_format, schemas, framing)
+    formats = RecordFormats.of_options(key_format, value_format, schemas, schemas_config_file, framing)
     if target != _STANDARD_OUTPUT and formats is not None:
         raise click.UsageError("--key-format and --value-format are for standard output")
     if not target.startswith(SCHEME) and (repartitions or target_config or target_config_file):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from kafkafmt.cli.json_values import json_values
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.decode import Decoding, Schema, SchemaError
 from kafkafmt.decode.batch_decoder import ColumnDecoder, frames_of
@@ -26,7 +27,7 @@ Row = dict[str, Any]
 
 
 class DecodedValue(NamedTuple):
-    """A decoded key or value; error says why there is none."""
+    """A decoded key or value as JSON has it; error says why there is none."""
 
     value: Any
     error: str | None = None
@@ -69,7 +70,7 @@ class RowDecoder:
         except SchemaError as error:
             return [DecodedValue(None, " ".join(str(error).split()))] * len(rows)
         batch = decoder.decode(record_batch(rows, decoder.input_columns))
-        values = batch.column(self.side).to_pylist(maps_as_pydicts="lossy")
+        values = json_values(batch.column(self.side))
         errors = batch.column(f"{self.side}_error").to_pylist()
         return [DecodedValue(*one) for one in zip(values, errors, strict=True)]
 

@@ -53,8 +53,12 @@ class ControlPlane:
         self._manager = KafkaConnectionManager(self._net, **{**self.config, "metrics": metrics})
         self.client = KafkaNetClient(net=self._net, manager=self._manager)
         self.cluster: ClusterMetadata = self._manager.cluster
-        # The manager does not pass it on. A client asks for topics just after the bootstrap, and waits that long.
-        self.cluster.config["retry_backoff_ms"] = self.config["retry_backoff_ms"]
+        # The manager does not pass it on. A client asks for topics just after the bootstrap, and waits that long: no
+        # longer than kafka-python's 100 ms.
+        metadata_config = self.cluster.config
+        metadata_config["retry_backoff_ms"] = min(
+            metadata_config["retry_backoff_ms"], self.config["retry_backoff_ms"]
+        )
         # The manager takes the deprecated option socks5_proxy for it.
         self.config["proxy_url"] = self._manager.config["proxy_url"]
 

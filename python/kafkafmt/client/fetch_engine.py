@@ -11,6 +11,7 @@ The caller's thread says what to fetch (`FetchEngine.fetch`), and takes what has
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_EPOCH = -1
-_NO_STOP = 2**63
 # How long a caller counts as waiting after `want`. It calls that again before half of the time has passed.
 _WANTED_SECONDS = 0.4
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
@@ -247,7 +247,7 @@ class FetchEngine:
             partition.is_stopped
             or partition.target.is_paused
             or partition.queued_bytes >= self._max_partition_bytes
-            or partition.offset >= self._stops.get(key, _NO_STOP)
+            or partition.offset >= self._stops.get(key, math.inf)
             or now < partition.not_before
         )
         if is_wanted:

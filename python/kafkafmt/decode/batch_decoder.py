@@ -49,7 +49,7 @@ class ColumnDecoder:
     type: pa.DataType
     reader: Schema | None = None
     strict: bool = False
-    _decoders: dict[Writer, PayloadDecoder | str] = field(default_factory=dict, repr=False)
+    _decoders: dict[Writer, PayloadDecoder] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_decoders": {}}
@@ -61,7 +61,10 @@ class ColumnDecoder:
         return SCHEMA_KINDS.get(self.format)
 
     def decode(self, column: pa.Array, headers: pa.Array | None) -> DecodedPayloads:
-        """Decode the payloads of a column. Null stays null."""
+        """Decode the payloads of a column. Null stays null.
+
+        Raises OverflowError if the values of several payloads do not fit into one column.
+        """
         frames = frames_of(column, headers, self.side, self.framing, self.format)
         count = len(column)
         errors = dict(frames.errors)
@@ -75,7 +78,13 @@ class ColumnDecoder:
             if isinstance(decoder, str):
                 errors.update(dict.fromkeys(rows.tolist(), decoder))
                 continue
-            decoded = decoder.decode(Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows]))
+            try:
+                decoded = decoder.decode(Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows]))
+            except OverflowError as error:
+                if len(rows) > 1:
+                    raise
+                errors[int(rows[0])] = str(error)
+                continue
             parts.append((rows, decoded.array))
             errors.update((int(rows[index]), message) for index, message in decoded.errors.items())
         return DecodedPayloads(in_row_order(self.type, parts, count), errors)
@@ -177,8 +186,8 @@ class BatchDecoder:
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Decode a batch with the columns `input_columns`, in any order. The rows stay in order.
 
-        Raises DecodingError for the first payload that cannot be decoded, if errors are to be raised, and
-        SchemaSourceError if a source of schemas does not answer.
+        Raises DecodingError for the first payload that cannot be decoded, if errors are to be raised, SchemaSourceError
+        if a source of schemas does not answer, and OverflowError if the values do not fit into one column.
         """
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         decoded = {

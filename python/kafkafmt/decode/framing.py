@@ -43,6 +43,7 @@ Framing: TypeAlias = Literal[
     "auto", "confluent", "confluent-headers", "apicurio", "apicurio-headers", "glue", "none"
 ]
 MAX_DECOMPRESSED_BYTES = 64 << 20  # of a payload of Glue; a Kafka record is rarely larger than some MiB
+MAX_DECOMPRESSED_BATCH_BYTES = 1 << 30  # of all payloads of a batch
 
 _MAGIC_ID = 0
 _MAGIC_GUID = 1
@@ -330,26 +331,36 @@ def _decompress(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
     """Replace payloads by what they decompress to. The others stay where they are, in front of the new bytes."""
     parts: list[Any] = [builder.data]
     size = len(builder.data)
+    last = size + MAX_DECOMPRESSED_BATCH_BYTES
     for row in rows.tolist():
         packed = builder.data[builder.starts[row] : builder.ends[row]].tobytes()
-        stream = zlib.decompressobj()
-        problem = None
         try:
-            plain = stream.decompress(packed, MAX_DECOMPRESSED_BYTES)
-            if stream.unconsumed_tail:
-                problem = f"it decompresses to more than {MAX_DECOMPRESSED_BYTES} bytes"
-            elif not stream.eof:
-                problem = "the zlib stream is cut off"
-            elif stream.unused_data:
-                problem = (
-                    f"expected the end of the zlib stream; found {len(stream.unused_data)} bytes behind it"
-                )
-        except zlib.error as error:
-            problem = f"expected a zlib stream; {error}"
-        if problem is not None:
-            builder.errors[row] = f"position {_GLUE_HEADER_BYTES}: {problem}"
+            plain = _decompressed(packed, min(MAX_DECOMPRESSED_BYTES, last - size))
+        except ValueError as error:
+            builder.errors[row] = f"position {_GLUE_HEADER_BYTES}: {error}"
             continue
         parts.append(np.frombuffer(plain, np.uint8))
         builder.starts[row], builder.ends[row] = size, size + len(plain)
         size += len(plain)
     builder.data = np.concatenate(parts)
+
+
+def _decompressed(packed: bytes, limit: int) -> bytes:
+    """Return what a zlib stream decompresses to. Raises ValueError if it is damaged, or takes more than a limit."""
+    stream = zlib.decompressobj()
+    try:
+        plain = stream.decompress(packed, limit + 1)  # 0 is no limit
+    except zlib.error as error:
+        raise ValueError(f"expected a zlib stream; {error}") from None
+    if len(plain) > limit:
+        raise ValueError(
+            f"expected at most {MAX_DECOMPRESSED_BYTES} decompressed bytes of a payload, and"
+            f" {MAX_DECOMPRESSED_BATCH_BYTES} of a batch; found more"
+        )
+    if not stream.eof:
+        raise ValueError("the zlib stream is cut off")
+    if stream.unused_data:
+        raise ValueError(
+            f"expected the end of the zlib stream; found {len(stream.unused_data)} bytes behind it"
+        )
+    return plain

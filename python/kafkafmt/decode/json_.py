@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -66,9 +66,11 @@ class JsonDecoder:
         kept, texts = [], []
         for row in rows.tolist():
             try:
-                value = json.loads(payload_bytes(payloads, row))
-                texts.append(json.dumps(self._reading.rewrite(value)).encode())
-                kept.append(row)
+                # As text: json.loads takes bytes with zeros for UTF-16.
+                value = json.loads(payload_bytes(payloads, row).decode(), parse_constant=_refuse_constant)
+                if value is not None:
+                    texts.append(json.dumps(self._reading.rewrite(value)).encode())
+                    kept.append(row)
             except (ValueError, RecursionError) as error:
                 errors[row] = _python_error(error)
         return np.array(kept, np.int64), pa.array(texts, pa.large_binary())
@@ -278,6 +280,10 @@ def _well_formed(
         except (ValueError, RecursionError) as error:
             errors[int(rows[index])] = _python_error(error)
     return np.array(kept, np.int64)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"found {name}")
 
 
 def _python_error(error: Exception) -> str:

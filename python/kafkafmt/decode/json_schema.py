@@ -27,7 +27,7 @@ from kafkafmt.decode.json_ import JsonDecoder
 from kafkafmt.decode.payloads import PayloadDecoder, Schema, SchemaError
 
 _MAX_DEPTH = 64
-_MAX_FIELDS = 10_000  # definitions that refer to each other multiply
+_MAX_SCHEMAS = 20_000  # definitions that refer to each other multiply
 _TEXT = pa.string()
 _SCALARS = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}
 _STRINGS = {"date": pa.date32(), "date-time": pa.timestamp("us", "UTC")}
@@ -36,7 +36,8 @@ _STRINGS = {"date": pa.date32(), "date-time": pa.timestamp("us", "UTC")}
 class _Place(NamedTuple):
     """Where a schema stands.
 
-    document, references: where its `$ref` is found. path: of its field. visited: counts the schemas that were seen.
+    document, references: where its `$ref` is found. path: of its field. visited: counts the fields and the schemas that
+    they refer to. documents: of the references that were read; a reference is known by the identity of its document.
     open_refs: the references on the way to it.
     """
 
@@ -44,6 +45,7 @@ class _Place(NamedTuple):
     references: Mapping[str, Schema]
     path: tuple[str, ...]
     visited: count[int]
+    documents: dict[Schema, Any]
     open_refs: tuple[tuple[int, str], ...] = ()
 
     def inner(self, name: str) -> _Place:
@@ -71,7 +73,11 @@ def _arrow_type(schema: Schema) -> tuple[pa.DataType, frozenset[tuple[str, ...]]
     """Return the type of a schema, and the paths of the fields that have JSON text."""
     document = _parsed(schema)
     text_fields: set[tuple[str, ...]] = set()
-    kind = _type_of(document, _Place(document, dict(schema.references), (), count()), text_fields)
+    place = _Place(document, dict(schema.references), (), count(), {schema: document})
+    try:
+        kind = _type_of(document, place, text_fields)
+    except RecursionError:
+        raise SchemaError("the JSON Schema is nested too deeply") from None
     return kind, frozenset(text_fields)
 
 
@@ -87,8 +93,7 @@ def _parsed(schema: Schema) -> Any:
 
 def _type_of(schema: Any, place: _Place, text_fields: set[tuple[str, ...]]) -> pa.DataType:
     """Return the type of a schema; the paths of its JSON texts are added to `text_fields`."""
-    if next(place.visited) > _MAX_FIELDS:
-        raise SchemaError(f"the JSON Schema has more than {_MAX_FIELDS} fields")
+    _count(place)
     if len(place.path) > _MAX_DEPTH:
         raise SchemaError(f"the JSON Schema is nested deeper than {_MAX_DEPTH} levels")
     found = _resolved(schema, place)
@@ -110,6 +115,11 @@ def _type_of(schema: Any, place: _Place, text_fields: set[tuple[str, ...]]) -> p
     if kinds == ["boolean"]:
         return _SCALARS["boolean"]
     return _any(place, text_fields)
+
+
+def _count(place: _Place) -> None:
+    if next(place.visited) > _MAX_SCHEMAS:
+        raise SchemaError(f"the JSON Schema has more than {_MAX_SCHEMAS} fields and references")
 
 
 def _any(place: _Place, text_fields: set[tuple[str, ...]]) -> pa.DataType:
@@ -152,6 +162,7 @@ def _types(schema: Mapping[str, Any]) -> list[str]:
 def _resolved(schema: Any, place: _Place) -> tuple[Mapping[str, Any], _Place] | None:
     """Return a schema that is no reference or choice. None if it allows values of several types."""
     while isinstance(schema, dict):
+        _count(place)
         reference = schema.get("$ref")
         if isinstance(reference, str):
             mark = (id(place.document), reference)
@@ -205,7 +216,9 @@ def _referred(reference: str, place: _Place) -> tuple[Any, _Place]:
         other = place.references.get(name)
         if other is None:
             raise SchemaError(f"$ref {reference}: no reference of the schema has this name")
-        place = place._replace(document=_parsed(other), references=dict(other.references))
+        if other not in place.documents:
+            place.documents[other] = _parsed(other)
+        place = place._replace(document=place.documents[other], references=dict(other.references))
     found = place.document
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")

@@ -7,7 +7,7 @@ schema of the writer and the schema of the reader, and the decoder decodes the p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from kafkafmt._util.user_errors import UserError
@@ -40,7 +40,8 @@ class Schema:
 
     kind: SchemaKind
     content: str | bytes
-    references: tuple[tuple[str, Schema], ...] = ()
+    # Schemas that share references are a graph: a hash of all paths in it may never end.
+    references: tuple[tuple[str, Schema], ...] = field(default=(), hash=False)
     message: Message = (0,)
 
 

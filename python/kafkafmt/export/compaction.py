@@ -62,6 +62,7 @@ def _compact_iceberg(table: IcebergTable, options: WriteOptions) -> CompactionRe
     run = uuid.uuid4().hex
     table.begin_maintenance(run)
     added: list[DataFile] = []
+    is_known = False
     try:
         state = table.read_state(())
         current = table.require()
@@ -70,11 +71,13 @@ def _compact_iceberg(table: IcebergTable, options: WriteOptions) -> CompactionRe
             target = (table.data_folder, state, options)
             added += rewrite(f"part-{run}-{number:05}", current, group, target)
         if groups:
-            removed = [task.file for group in groups for task in group]
+            removed = [task for group in groups for task in group]
             table.replace(TableCommit(run, added, {}), state, removed)
+        is_known = True
     except TableConflictError:
         table.abort(added)
+        is_known = True
         raise
     finally:
-        table.end()
+        table.end(is_known=is_known)
     return CompactionReport(table.location, sum(map(len, groups)), len(added))

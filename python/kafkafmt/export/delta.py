@@ -11,8 +11,8 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import date, datetime, timezone
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -23,20 +23,27 @@ from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import RunLease
 from kafkafmt.export.schemas import DELETED, evolved
-from kafkafmt.export.tables import DataFile, TableCommit, TableState, TableTraits
+from kafkafmt.export.stores import delta_options
+from kafkafmt.export.tables import APPEND, DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.upsert import latest_rows
 from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import below, partition_texts
-from kafkafmt.storage import RemotePath, StoragePath, storage_of
+from kafkafmt.storage import StoragePath, storage_of
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
+    from deltalake import CommitProperties
     from deltalake import DeltaTable as _Table
 
 _IDENTIFIER = "kafkafmt:{}-{}"
 _RUN = "kafkafmt.run"
 _PARTITIONING = "kafkafmt.partitionBy"
+_MODE = "kafkafmt.mode"
 _COMMITS_LOOKED_AT = 1000
+_CLOCKS_DIFFER_SECONDS = 86_400.0
+# The longest text that is a bound.
+_MOST_TEXT = 32
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class DeltaTable:
@@ -47,7 +54,7 @@ class DeltaTable:
     def __init__(self, folder: StoragePath, options: Mapping[str, str]) -> None:
         """options: `storage_options` of `deltalake`, beside those of the URI."""
         self._folder = self.data_folder = folder
-        self._options = {**storage_options(folder), **options}
+        self._options = {**delta_options(folder), **options}
         self._uri = str(folder.absolute()) if isinstance(folder, Path) else folder.uri
         self._lease: RunLease | None = None
         try:
@@ -77,14 +84,15 @@ class DeltaTable:
             if found is not None:
                 offsets[one] = found
         metadata = table.metadata()
-        text = metadata.configuration.get(_PARTITIONING)
+        settings = metadata.configuration
+        text = settings.get(_PARTITIONING)
         if text is not None:
             fields = tuple(PartitionField(*one) for one in json.loads(text))
         else:
             fields = tuple(map(PartitionField, metadata.partition_columns))
         derived = {one.name for one in fields if one.transform != "identity"}
         schema = pa.schema([one for one in pa.schema(table.schema()) if one.name not in derived])
-        return TableState(offsets, schema, fields, table.version())
+        return TableState(offsets, schema, fields, table.version(), settings.get(_MODE))
 
     def prepare(
         self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
@@ -92,7 +100,7 @@ class DeltaTable:
         from deltalake import DeltaTable as Table
         from deltalake import Schema
 
-        merged = evolved(state.schema, schema, self.location, widens=False)
+        merged = evolved(state.schema, schema, self.location, widens=self.traits.widens)
         if state.schema is None:
             derived = [
                 pa.field(one.name, _column_type(one)) for one in partitioning if one.transform != "identity"
@@ -104,67 +112,39 @@ class DeltaTable:
                     Schema.from_arrow(pa.schema([*merged, *derived])),
                     mode="error",
                     partition_by=[one.name for one in partitioning],
-                    configuration={_PARTITIONING: text},
+                    configuration={_PARTITIONING: text, _MODE: state.mode or APPEND},
                     storage_options=self._options,
                     raise_if_key_not_exists=False,
                 )
         elif merged != state.schema:
             self._add_columns(merged, state.schema)
-        return TableState(state.offsets, merged, tuple(partitioning), self._require().version())
+        return dataclasses.replace(
+            state, schema=merged, partitioning=tuple(partitioning), version=self._require().version()
+        )
 
     def commit(self, commit: TableCommit, state: TableState) -> TableState:
-        from deltalake import CommitProperties, Transaction
-
-        assert self._lease is not None
-        assert state.schema is not None
-        self._lease.ensure_held()
-        table = self._require()
-        self._ensure_offsets(table, commit, state)
-        properties = CommitProperties(
-            custom_metadata={_RUN: commit.run},
-            app_transactions=[
-                Transaction(_IDENTIFIER.format(*one), offset)
-                for one, offset in sorted(commit.offsets.items())
-            ],
-        )
         now = int(datetime.now(timezone.utc).timestamp() * 1000)
         actions = [_add_action(file, state, now) for file in commit.files]
-        with self._errors():
+
+        def append(table: _Table, properties: CommitProperties) -> None:
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
-        return TableState(
-            {**state.offsets, **commit.offsets},
-            state.schema,
-            state.partitioning,
-            self._require().version(),
-        )
+
+        return self._committed(commit, state, append)
 
     def upsert(self, commit: TableCommit, state: TableState, columns: UpsertColumns) -> TableState:
-        from deltalake import CommitProperties, Transaction
-
-        assert self._lease is not None
-        assert state.schema is not None
         latest = latest_rows(commit.files, self._folder, columns)
         if latest is None:
             return self.commit(dataclasses.replace(commit, files=()), state)
-        self._lease.ensure_held()
-        table = self._require()
-        self._ensure_offsets(table, commit, state)
         for one in state.partitioning:
             if one.transform != "identity":
                 texts = partition_texts(latest.column(one.column).combine_chunks(), one)
                 latest = latest.append_column(one.name, texts.cast(_column_type(one)))
-        properties = CommitProperties(
-            custom_metadata={_RUN: commit.run},
-            app_transactions=[
-                Transaction(_IDENTIFIER.format(*one), offset)
-                for one, offset in sorted(commit.offsets.items())
-            ],
-        )
         same = " AND ".join(f"t.`{columns(name)}` = s.`{columns(name)}`" for name in ("topic", "key"))
         partition, timestamp = columns("partition"), columns("timestamp")
         newer = f"(s.`{partition}` = t.`{partition}` OR s.`{timestamp}` >= t.`{timestamp}`)"
         values = {f"`{name}`": f"s.`{name}`" for name in latest.column_names if name != DELETED}
-        with self._errors():
+
+        def merge(table: _Table, properties: CommitProperties) -> None:
             (
                 table.merge(latest, same, "s", "t", commit_properties=properties)
                 .when_matched_delete(f"s.`{DELETED}` AND {newer}")
@@ -172,13 +152,10 @@ class DeltaTable:
                 .when_not_matched_insert(values, f"NOT s.`{DELETED}`")
                 .execute()
             )
+
+        after = self._committed(commit, state, merge)
         self.abort(commit.files)
-        return TableState(
-            {**state.offsets, **commit.offsets},
-            state.schema,
-            state.partitioning,
-            self._require().version(),
-        )
+        return after
 
     def compact(self, target_file_bytes: int) -> tuple[int, int]:
         """Join small files, and return the numbers of files that were removed and added. Exports may run meanwhile.
@@ -201,6 +178,37 @@ class DeltaTable:
         if self._lease is not None:
             self._lease.release(is_known=is_known)
             self._lease = None
+
+    def _committed(
+        self, commit: TableCommit, state: TableState, change: Callable[[_Table, CommitProperties], None]
+    ) -> TableState:
+        """Change the table and commit the offsets, in one step. Raises TableConflictError if nothing was committed."""
+        from deltalake import CommitProperties, Transaction
+
+        assert self._lease is not None
+        self._lease.ensure_held()
+        table = self._require()
+        before = table.version()
+        self._ensure_offsets(table, commit, state)
+        transactions = [
+            Transaction(_IDENTIFIER.format(*one), offset) for one, offset in sorted(commit.offsets.items())
+        ]
+        properties = CommitProperties(custom_metadata={_RUN: commit.run}, app_transactions=transactions)
+        try:
+            with self._errors():
+                change(table, properties)
+        except TableConflictError as error:
+            # If the answer of a store is lost, the request is repeated, and conflicts with its own commit.
+            after = self._require()
+            newer = after.history(after.version() - before) if after.version() > before else []
+            if not newer:
+                raise ExportError(
+                    f"{self.location}: it is not known whether it was committed: {error}"
+                ) from error
+            if all(one.get(_RUN) != commit.run for one in newer):
+                raise
+        offsets = {**state.offsets, **commit.offsets}
+        return dataclasses.replace(state, offsets=offsets, version=self._require().version())
 
     def _ensure_offsets(self, table: _Table, commit: TableCommit, state: TableState) -> None:
         for one in commit.offsets:
@@ -260,20 +268,16 @@ class DeltaTable:
         with self._errors():
             self._require().alter.add_columns(list(new.fields))
 
-    def _remove_files_of(self, runs: Sequence[str]) -> None:
-        """Remove the files of killed runs that did not commit. If the log is too short to tell, nothing is removed."""
+    def _remove_files_of(self, runs: Mapping[str, float]) -> None:
+        """Remove the files of killed runs that did not commit. If the log is too short to tell, they stay.
+
+        runs: with the times in seconds at which they began.
+        """
         table = self._open()
-        if table is None:
-            committed: set[str | None] = set()
-            is_whole = True
-        else:
-            history = table.history(_COMMITS_LOOKED_AT)
-            committed = {one.get(_RUN) for one in history}
-            # A run that has not committed is younger than the clean-up of a log, unless it is this long.
-            is_whole = bool(history) and (
-                history[-1].get("version") == 0 or len(history) == _COMMITS_LOOKED_AT
-            )
-        left = tuple(f"part-{run}-" for run in runs if is_whole and run not in committed)
+        history = [] if table is None else table.history(_COMMITS_LOOKED_AT)
+        committed = {one.get(_RUN) for one in history}
+        since = -math.inf if table is None else _complete_since(history)
+        left = tuple(f"part-{run}-" for run, began in runs.items() if began > since and run not in committed)
         # Files that were merged never become those of the table.
         left += tuple(f"merged-{run}-" for run in runs)
         storage: Any = storage_of(self._folder)
@@ -283,23 +287,14 @@ class DeltaTable:
                 storage.delete(path)
 
 
-def storage_options(folder: StoragePath) -> dict[str, str]:
-    """Return the settings of a store in the names of `deltalake`."""
-    if not isinstance(folder, RemotePath):
-        return {}
-    settings = folder.storage.settings
-    names = {
-        "region": "AWS_REGION",
-        "access_key": "AWS_ACCESS_KEY_ID",
-        "secret_key": "AWS_SECRET_ACCESS_KEY",
-    }
-    found = {names[name]: str(value) for name, value in settings.items() if name in names}
-    if "endpoint_override" in settings:
-        scheme, endpoint = settings.get("scheme", "https"), settings["endpoint_override"]
-        found["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
-        if scheme == "http":
-            found["AWS_ALLOW_HTTP"] = "true"
-    return found
+def _complete_since(history: Sequence[Mapping[str, Any]]) -> float:
+    """Return the time in seconds, on any clock, since when a history, newest first, has all commits."""
+    if not history:
+        return math.inf
+    oldest = history[-1]
+    if oldest.get("version") == 0:
+        return -math.inf
+    return float(oldest.get("timestamp", math.inf)) / 1000 + _CLOCKS_DIFFER_SECONDS
 
 
 def _column_type(one: PartitionField) -> pa.DataType:
@@ -330,7 +325,10 @@ def _partition_text(one: PartitionField, file: DataFile) -> str | None:
 
 
 def statistics(file: DataFile) -> dict[str, Any]:
-    """Return Delta's statistics of a file: of the columns that are not nested, as far as Parquet has them."""
+    """Return Delta's statistics of a file: of the columns that are not nested, as far as Parquet has them.
+
+    The bounds of times are widened to whole milliseconds: Delta's writers have these, and readers may cut others.
+    """
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -347,11 +345,15 @@ def statistics(file: DataFile) -> dict[str, Any]:
                 if found.num_values:
                     without.add(name)
                 continue
-            low, high = found.min, found.max
+            try:
+                low, high = found.min, found.max
+            except OverflowError:  # Python has no times beyond the year 9999
+                without.add(name)
+                continue
             least[name] = min(least.get(name, low), low)
             most[name] = max(most.get(name, high), high)
     bounds = {
-        name: (_bound(least[name], is_most=False), _bound(most[name], is_most=True))
+        name: (_bound(_floor(least[name])), _bound(_ceiling(most[name])))
         for name in least
         if name not in without
     }
@@ -363,14 +365,29 @@ def statistics(file: DataFile) -> dict[str, Any]:
     }
 
 
-def _bound(value: Any, *, is_most: bool) -> Any:
-    """Return a bound as JSON; None if it cannot be one. Times are cut to milliseconds, as Delta has them."""
-    if isinstance(value, bool | int | str):
-        return value if not isinstance(value, str) or len(value) <= 32 else None
+def _floor(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+
+def _ceiling(value: Any) -> Any:
+    cut = _floor(value)
+    if cut == value:
+        return value
+    return cut + _MILLISECOND if datetime.max.replace(tzinfo=cut.tzinfo) - cut > _MILLISECOND else None
+
+
+def _bound(value: Any) -> Any:
+    """Return a bound as JSON; None if it cannot be one."""
+    if isinstance(value, str):
+        return value if len(value) <= _MOST_TEXT else None
+    if isinstance(value, bool | int):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, datetime):
-        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, date):
         return value.isoformat()
     return None

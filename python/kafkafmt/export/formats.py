@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkafmt.export.errors import ExportError
@@ -28,8 +29,10 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
         return ParquetTable(_folder(destination, topic))
     if destination.format == "delta":
         from kafkafmt.export.delta import DeltaTable
+        from kafkafmt.export.stores import delta_settings
 
-        return DeltaTable(_folder(destination, topic), destination.options)
+        settings = delta_settings(destination.target, destination.options)
+        return DeltaTable(_folder(destination, topic, settings), destination.options)
     if destination.format == "iceberg":
         from kafkafmt.export.iceberg import IcebergTable
 
@@ -39,6 +42,8 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
     raise ExportError(f"format: expected {', '.join(FORMATS)}, found {destination.format!r}")
 
 
-def _folder(destination: Destination, topic: str | None) -> StoragePath:
-    folder = Storages().locate(destination.target).absolute()
+def _folder(
+    destination: Destination, topic: str | None, settings: Mapping[str, str] | None = None
+) -> StoragePath:
+    folder = Storages(settings).locate(destination.target).absolute()
     return folder if topic is None else folder / topic

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import json
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +24,8 @@ from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import evolved
-from kafkafmt.export.tables import DataFile, TableCommit, TableState, TableTraits
+from kafkafmt.export.stores import iceberg_settings
+from kafkafmt.export.tables import APPEND, DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.upsert import latest_rows
 from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import below
@@ -36,26 +37,20 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as IcebergFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import FileScanTask, Table
 
 
 OFFSETS = "kafkafmt.offsets"
 RUN = "kafkafmt.run"
 _SEQUENCE_NUMBER = "kafkafmt.sequence-number"
+_MODE = "kafkafmt.mode"
 _ATTEMPTS = 8
-# The settings of S3 in the names of pyiceberg, and of our URIs.
-_S3_SETTINGS = {
-    "s3.region": "region",
-    "s3.access-key-id": "access_key",
-    "s3.secret-access-key": "secret_key",
-    "s3.endpoint": "endpoint_override",
-}
 
 
 class IcebergTable:
     """A table in a catalog. See `kafkafmt.export.tables.TableCommitter`."""
 
-    traits = TableTraits()
+    traits = TableTraits(widens=True)
 
     def __init__(self, identifier: tuple[str, ...], catalog: str | None, options: Mapping[str, str]) -> None:
         """identifier: namespaces and name. catalog: its name in the configuration of `pyiceberg`, None for the default.
@@ -106,9 +101,9 @@ class IcebergTable:
     def prepare(
         self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
     ) -> TableState:
-        merged = evolved(state.schema, schema, self.location, widens=True)
+        merged = evolved(state.schema, schema, self.location, widens=self.traits.widens)
         if state.schema is None:
-            table = self._create(merged, partitioning)
+            table = self._create(merged, partitioning, state.mode or APPEND)
             self._take(table)
         else:
             table = self.require()
@@ -125,7 +120,7 @@ class IcebergTable:
 
         latest = latest_rows(commit.files, self.data_folder, columns)
         added: list[DataFile] = []
-        removed: list[IcebergFile] = []
+        removed: list[FileScanTask] = []
         if latest is not None:
             prefix = f"part-{commit.run}"
             added, removed = merged_files(prefix, self.require(), latest, columns, (self.data_folder, state))
@@ -137,10 +132,10 @@ class IcebergTable:
         self.abort(commit.files)
         return after
 
-    def replace(self, commit: TableCommit, state: TableState, removed: Sequence[IcebergFile]) -> TableState:
+    def replace(self, commit: TableCommit, state: TableState, removed: Sequence[FileScanTask]) -> TableState:
         """Add the files of a commit and its offsets, and remove files, in one snapshot. Raises TableConflictError.
 
-        removed: data files of the table. If another writer has removed one of them, this is a conflict.
+        removed: data files of the table. If another writer has removed one of them, or rows of it, this is a conflict.
         """
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
@@ -148,6 +143,9 @@ class IcebergTable:
         self._lease.ensure_held()
         table = self.require()
         for attempt in range(_ATTEMPTS):
+            # If the answer of a catalog is lost, the request is repeated, and conflicts with its own commit.
+            if attempt and _has_committed(table, commit.run):
+                break
             current = self._state_of(table)
             for one in commit.offsets:
                 if current.offsets.get(one) != state.offsets.get(one):
@@ -156,7 +154,7 @@ class IcebergTable:
                         f"found {current.offsets.get(one)}"
                     )
             if removed and not _has_files(table, removed):
-                raise self._conflict("it has removed a file that is to be replaced")
+                raise self._conflict("it has removed a file that is to be replaced, or rows of it")
             try:
                 with self._errors():
                     self._commit_once(table, commit, current, removed)
@@ -205,7 +203,7 @@ class IcebergTable:
         for dead in lease.dead:
             lease.forget(dead)
 
-    def _create(self, schema: pa.Schema, partitioning: Sequence[PartitionField]) -> Table:
+    def _create(self, schema: pa.Schema, partitioning: Sequence[PartitionField], mode: str) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
         from pyiceberg.transforms import parse_transform
 
@@ -213,7 +211,10 @@ class IcebergTable:
             try:
                 if len(self._identifier) > 1:
                     self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
-                with self._catalog.create_table_transaction(self._identifier, schema) as transaction:
+                new = self._catalog.create_table_transaction(
+                    self._identifier, schema, properties={_MODE: mode}
+                )
+                with new as transaction:
                     if partitioning:
                         with transaction.update_spec() as spec:
                             for one in partitioning:
@@ -232,6 +233,7 @@ class IcebergTable:
             arrow_schema(table.schema()),
             self._partitioning_of(table),
             table.metadata.current_snapshot_id,
+            table.properties.get(_MODE),
         )
 
     def _partitioning_of(self, table: Table) -> tuple[PartitionField, ...]:
@@ -249,7 +251,7 @@ class IcebergTable:
         return tuple(fields)
 
     def _commit_once(
-        self, table: Table, commit: TableCommit, state: TableState, removed: Sequence[IcebergFile]
+        self, table: Table, commit: TableCommit, state: TableState, removed: Sequence[FileScanTask]
     ) -> None:
         # Retries of pyiceberg would not compare offsets. This changes only the properties in memory.
         table.metadata.properties["commit.retry.num-retries"] = "0"
@@ -266,8 +268,8 @@ class IcebergTable:
             with producer:
                 for file in data_files(table, self.data_folder, commit.files):
                     producer.append_data_file(file)
-                for file in removed:
-                    producer.delete_data_file(file)
+                for task in removed:
+                    producer.delete_data_file(task.file)
 
     def _conflict(self, what: str) -> TableConflictError:
         return TableConflictError(
@@ -337,9 +339,18 @@ def _offsets_of(table: Table) -> dict[TopicPartition, int]:
     return {}
 
 
-def _has_files(table: Table, wanted: Sequence[IcebergFile]) -> bool:
-    present = {task.file.file_path for task in table.scan().plan_files()}
-    return all(file.file_path in present for file in wanted)
+def _has_committed(table: Table, run: str) -> bool:
+    return any(one.summary is not None and one.summary.get(RUN) == run for one in table.snapshots())
+
+
+def _has_files(table: Table, wanted: Sequence[FileScanTask]) -> bool:
+    """Return whether a table has data files, with the files of deleted rows that they had."""
+
+    def deletes(task: FileScanTask) -> set[str]:
+        return {one.file_path for one in task.delete_files}
+
+    present = {task.file.file_path: deletes(task) for task in table.scan().plan_files()}
+    return all(present.get(task.file.file_path) == deletes(task) for task in wanted)
 
 
 def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> Iterator[IcebergFile]:
@@ -358,11 +369,8 @@ def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> 
     schema, spec = table.schema(), table.spec()
     plan = compute_statistics_plan(schema, table.properties)
     ids = parquet_path_to_id_mapping(schema)
-    if files and (group := _first_group(files)) is not None:
-        for column in map(group.column, range(group.num_columns)):
-            if not column.is_stats_set:
-                number = ids[column.path_in_schema]
-                plan[number] = dataclasses.replace(plan[number], mode=MetricsMode(MetricModeTypes.NONE))
+    for name in _without_bounds(files):
+        plan[ids[name]] = dataclasses.replace(plan[ids[name]], mode=MetricsMode(MetricModeTypes.NONE))
     base = table.location().rstrip("/") + "/data"
     for file in files:
         found = data_file_statistics_from_parquet_metadata(file.footer, plan, ids)
@@ -380,12 +388,25 @@ def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> 
         )
 
 
-def _first_group(files: Sequence[DataFile]) -> pq.RowGroupMetaData | None:
-    """Return a row group of the files: all of them have statistics of the same columns."""
-    return next((file.footer.row_group(0) for file in files if file.footer.num_row_groups), None)
+def _without_bounds(files: Sequence[DataFile]) -> set[str]:
+    """Return the columns of Parquet that have no statistics, or times that Python does not have."""
+    found = set()
+    for file in files:
+        for group in map(file.footer.row_group, range(file.footer.num_row_groups)):
+            for column in map(group.column, range(group.num_columns)):
+                if not (column.is_stats_set and _has_bounds(column.statistics)):
+                    found.add(column.path_in_schema)
+    return found
 
 
-def remove_files_of(runs: Sequence[str], table: Table, folder: StoragePath) -> None:
+def _has_bounds(statistics: pq.Statistics) -> bool:
+    try:
+        return not statistics.has_min_max or None not in (statistics.min, statistics.max)
+    except OverflowError:
+        return False
+
+
+def remove_files_of(runs: Iterable[str], table: Table, folder: StoragePath) -> None:
     """Remove data files and manifests of killed runs that no snapshot of the table has."""
     used = set(table.inspect.all_files()["file_path"].to_pylist())
     used |= set(table.inspect.all_manifests()["path"].to_pylist())
@@ -405,15 +426,9 @@ def _located(table: Table) -> StoragePath:
     """Return the folder of a table, with the settings of its catalog."""
     location = table.location().rstrip("/")
     properties = cast("Mapping[str, str]", table.io.properties)
-    if location.startswith(("s3://", "s3a://")):
-        settings = {ours: properties[theirs] for theirs, ours in _S3_SETTINGS.items() if theirs in properties}
-        scheme, separator, endpoint = settings.get("endpoint_override", "").partition("://")
-        if separator:
-            settings |= {"endpoint_override": endpoint, "scheme": scheme}
-        return Storages(settings).locate(location)
     if location.startswith("file:"):
         return Path("/" + location.removeprefix("file:").lstrip("/"))
-    return Storages().locate(location)
+    return Storages(iceberg_settings(location, properties)).locate(location)
 
 
 def _one_line(error: Exception) -> str:

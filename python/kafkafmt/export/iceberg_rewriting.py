@@ -19,7 +19,6 @@ from kafkafmt.export.writing import TableWriter, below
 from kafkafmt.storage import storage_of
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import FileScanTask, Table
 
     from kafkafmt.export.tables import DataFile, TableState
@@ -96,7 +95,7 @@ def merged_files(
     latest: pa.Table,
     columns: UpsertColumns,
     target: tuple[StoragePath, TableState],
-) -> tuple[list[DataFile], list[IcebergFile]]:
+) -> tuple[list[DataFile], list[FileScanTask]]:
     """Write the latest rows, and the files that have rows with their keys without these. Memory: the latest rows.
 
     Returns the new files, and those of the table that they replace.
@@ -114,12 +113,12 @@ def merged_files(
         return batch if not newer.any() else batch.filter(pa.array(~newer))
 
     added: list[DataFile] = []
-    removed: list[IcebergFile] = []
+    removed: list[FileScanTask] = []
     writer = TableWriter(f"{prefix}-latest", _layout(folder, state), options)
     try:
         for number, task in enumerate(table.scan().plan_files()):
             if any(kept(batch).num_rows < batch.num_rows for batch in read_files(table, [task], keys)):
-                removed.append(task.file)
+                removed.append(task)
                 added += rewrite(f"{prefix}-{number:05}", table, [task], (folder, state, options), kept)
         deleted = latest.column(DELETED).to_numpy()
         rows = latest.filter(pa.array(~(deleted | is_stale))).drop_columns([DELETED])
@@ -143,5 +142,4 @@ def _layout(folder: StoragePath, state: TableState) -> FileLayout:
         state.partitioning,
         flattened=is_flattened,
         has_hive_folders=False,
-        knows_offsets=False,
     )

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 class WriteOptions:
     """How Parquet files are written. It can be pickled.
 
-    target_file_bytes: a file ends when it has reached this size. row_group_bytes: of Arrow data in memory. compression:
-    zstd, snappy, lz4, gzip or none. buffered_bytes: the most Arrow data that a task keeps for all open files.
+    target_file_bytes: a file ends when it has reached this size. row_group_bytes: of Arrow data in memory, at most.
+    compression: zstd, snappy, lz4, gzip or none. buffered_bytes: the most Arrow data that a task keeps for all open
+    files.
     """
 
     target_file_bytes: int = 128 * MIB
     row_group_bytes: int = 32 * MIB
     compression: str = "zstd"
     buffered_bytes: int = 64 * MIB
+
+    @property
+    def group_bytes(self) -> int:
+        """The Arrow data of a row group. A file ends after a whole one, so it is not larger than a file."""
+        return min(self.row_group_bytes, self.target_file_bytes)
 
 
 @dataclass(frozen=True)
@@ -36,8 +42,6 @@ class FileLayout:
     table. leaves_out: columns that the files do not have, because the folders have them. flattened: whether the fields
     of the column `value` are columns. has_hive_folders: whether readers take the values of partitions from the names of
     folders. suffix: what the names of the files have after the path of a `DataFile`, until they are committed.
-    knows_offsets: whether rows are those of a scan, so that a `DataFile` has their offsets. False for rows of a table
-    that are written again.
     """
 
     folder: StoragePath
@@ -47,4 +51,3 @@ class FileLayout:
     flattened: bool = False
     has_hive_folders: bool = True
     suffix: str = ""
-    knows_offsets: bool = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import evolved
-from kafkafmt.export.tables import DataFile, TableCommit, TableState, TableTraits
+from kafkafmt.export.tables import APPEND, DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.writing import below
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
 from kafkafmt.types import TopicPartition
@@ -37,6 +38,7 @@ _SUFFIX = ".staged"
 class ParquetTable:
     """A folder of Parquet files. See `kafkafmt.export.tables.TableCommitter`."""
 
+    # Readers take the types of the first file, so no type can change.
     traits = TableTraits(has_partition_columns=False, has_hive_folders=True, staged_suffix=_SUFFIX)
 
     def __init__(self, folder: StoragePath) -> None:
@@ -69,7 +71,7 @@ class ParquetTable:
     def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
         number, content = self._last()
         if content is None:
-            return TableState({}, version=0)
+            return TableState({}, version=0, mode=APPEND)
         offsets = {
             TopicPartition(topic, int(partition)): offset
             for topic, of_topic in content["offsets"].items()
@@ -77,22 +79,22 @@ class ParquetTable:
         }
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(content["schema"])))
         fields = tuple(one for text in content["partition_by"] for one in parse_partitioning(text))
-        return TableState(offsets, schema, fields, number)
+        return TableState(offsets, schema, fields, number, APPEND)
 
     def prepare(
         self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
     ) -> TableState:
         if state.schema is None:
             self._ensure_no_others()
-        # Readers take the types of the first file, so no type can change.
-        merged = evolved(state.schema, schema, self.location, widens=False)
-        return TableState(state.offsets, merged, tuple(partitioning), state.version)
+        merged = evolved(state.schema, schema, self.location, widens=self.traits.widens)
+        return dataclasses.replace(state, schema=merged, partitioning=tuple(partitioning))
 
     def commit(self, commit: TableCommit, state: TableState) -> TableState:
         assert self._lease is not None
         assert state.schema is not None
         assert isinstance(state.version, int)
         self._lease.ensure_held()
+        self._ensure_staged(commit)
         offsets: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted({**state.offsets, **commit.offsets}.items()):
             offsets.setdefault(topic, {})[str(partition)] = offset
@@ -116,7 +118,7 @@ class ParquetTable:
                 f"{self.location}: another export has committed meanwhile: nothing was changed; run this again"
             ) from None
         self._publish(content)
-        return TableState({**state.offsets, **commit.offsets}, state.schema, state.partitioning, number)
+        return dataclasses.replace(state, offsets={**state.offsets, **commit.offsets}, version=number)
 
     def abort(self, files: Sequence[DataFile]) -> None:
         storage_of(self.data_folder).delete_folder(self.data_folder)
@@ -125,6 +127,18 @@ class ParquetTable:
         if self._lease is not None:
             self._lease.release(is_known=is_known)
             self._lease = None
+
+    def _ensure_staged(self, commit: TableCommit) -> None:
+        """Raise TableConflictError if files are missing: after the commit they would be taken for renamed ones."""
+        staged = self._private / _STAGED / commit.run
+        found = {name for name, _ in storage_of(staged).walk(staged)}
+        missing = [file.path for file in commit.files if file.path + _SUFFIX not in found]
+        if missing:
+            raise TableConflictError(
+                f"{staged}: expected {missing[0]}{_SUFFIX}, found no such file: another export has removed it "
+                "meanwhile, or the task that wrote it ran on a machine with another folder of this name; nothing was "
+                "changed"
+            )
 
     def _publish(self, content: Mapping[str, Any]) -> None:
         """Rename staged files of a commit to their places. Those that are no longer staged were renamed."""

@@ -44,7 +44,7 @@ class PartitionField:
         return self.column if self.transform == "identity" else f"{self.transform}({self.column})"
 
     def text(self, value: PartitionValue) -> str | None:
-        """Return a value as text for folders and columns; None for null.
+        """Return a value as text for folders and columns; None for null. Raises ExportError for times without a text.
 
         >>> PartitionField("timestamp", "hour").text(491184)
         '2026-01-13-00'
@@ -52,13 +52,22 @@ class PartitionField:
         if value is None or self.transform == "identity":
             return None if value is None else str(value)
         assert isinstance(value, int)
+        try:
+            return self._time_text(value)
+        except (OverflowError, ValueError):
+            raise ExportError(
+                f"partition by {self}: expected a time in the years 1 to 9999, found one {value} {self.transform}s "
+                "from 1970"
+            ) from None
+
+    def _time_text(self, value: int) -> str:
         if self.transform == "year":
-            return f"{1970 + value:04}"
+            return datetime(1970 + value, 1, 1).date().isoformat()[:4]
         if self.transform == "month":
-            return f"{1970 + value // 12:04}-{value % 12 + 1:02}"
+            return datetime(1970 + value // 12, value % 12 + 1, 1).date().isoformat()[:7]
         if self.transform == "day":
-            return f"{_EPOCH + timedelta(days=value):%Y-%m-%d}"
-        return f"{_EPOCH + timedelta(hours=value):%Y-%m-%d-%H}"
+            return (_EPOCH + timedelta(days=value)).date().isoformat()
+        return (_EPOCH + timedelta(hours=value)).isoformat("-", "hours")[:13]
 
 
 def parse_partitioning(text: str) -> tuple[PartitionField, ...]:

@@ -12,8 +12,14 @@ from kafkafmt.export.errors import ExportError, OffsetsGoneError, TableConflictE
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.partitioning import PartitionField, ensure_partitioned, parse_partitioning
-from kafkafmt.export.schemas import evolved, flattened, is_flattened, table_schema
-from kafkafmt.export.tables import TableCommit, UpsertingTable
+from kafkafmt.export.schemas import (
+    ensure_same_names,
+    evolved,
+    flattened,
+    is_flattened,
+    table_schema,
+)
+from kafkafmt.export.tables import APPEND, UPSERT, TableCommit, UpsertingTable
 from kafkafmt.export.tasks import ExportTask, joined
 from kafkafmt.export.upsert import upsert_schema
 from kafkafmt.export.upsert_columns import UpsertColumns
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.tasks import ScanTask
     from kafkafmt.types import TopicPartition
 
-MODES = ("append", "upsert")
+MODES = (APPEND, UPSERT)
 ON_OFFSETS_GONE = ("fail", "continue")
 # A task reads at least this, so that a small run writes few files.
 _LEAST_TASK_BYTES = 16 * MIB
@@ -39,6 +45,11 @@ class ScanSource(Protocol):
 
     @property
     def schema(self) -> pa.Schema: ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the scan ends where its source does."""
+        ...
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """The offsets that the scan reads, by partition. The ends are fixed at the first call."""
@@ -61,8 +72,9 @@ class ExportOptions:
 
     partition_by: of a new table: columns, and year, month, day or hour of timestamps, as "topic, day(timestamp)".
     flatten: whether the fields of values that are records are columns. on_offsets_gone: what to do if the source no
-    longer has the offset at which the table ends: fail, or continue at the first that it has. processes: that the tasks
-    are for. mode: append; or upsert: the table has the latest row of each key, and records without a value remove it.
+    longer has the offset at which the table ends, or ends before it: fail, or continue at the first later one that it
+    has or gets. processes: that the tasks are for. mode: append; or upsert: the table has the latest row of each key,
+    and records without a value remove it.
 
     Raises ExportError, in one line, for values that have no meaning.
     """
@@ -134,12 +146,17 @@ class ExportPlan:
         assert isinstance(self.table, UpsertingTable)
         return self.table.upsert(commit, self.state, self.upserts)
 
-    def abort(self, files: Sequence[DataFile]) -> None:
-        """Remove the files of tasks that have ended, and let other exports begin."""
+    def abort(self, files: Sequence[DataFile], *, has_ended: bool = True) -> None:
+        """Remove the files of tasks that have ended, and let other exports begin.
+
+        has_ended: whether all tasks have. If not, the next export removes what they still write.
+        """
+        is_known = False
         try:
             self.table.abort(files)
+            is_known = has_ended
         finally:
-            self.table.end()
+            self.table.end(is_known=is_known)
 
 
 @dataclass(frozen=True)
@@ -178,12 +195,12 @@ def plan_table(
     try:
         state, rest, gone = _rest(table, scan, options)
         is_flat = is_flattened(scan.schema, flatten=options.flatten)
-        columns = _columns(topic, scan, table, options)
+        columns = _columns(topic, scan, table, state, options)
         fields = _partitioning(table, columns, state, options)
+        upserts = _upserts(table, columns, state, options, is_flat=is_flat)
         if rest or state.schema is None:
-            state = table.prepare(columns, fields, state)
+            state = table.prepare(columns, fields, replace(state, mode=options.mode))
         assert state.schema is not None
-        upserts = _upserts(table, state.schema, options, is_flat=is_flat)
         layout = FileLayout(
             table.data_folder,
             state.schema,
@@ -213,9 +230,10 @@ def preview_table(
     """Return what an export of a table would do. Changes nothing. Raises as `plan_table`."""
     table = open_table(destination, topic)
     state, rest, _ = _rest(table, scan, options)
-    columns = _columns(topic, scan, table, options)
+    columns = _columns(topic, scan, table, state, options)
     _partitioning(table, columns, state, options)
-    merged = evolved(state.schema, columns, table.location, widens=True)
+    _upserts(table, columns, state, options, is_flat=is_flattened(scan.schema, flatten=options.flatten))
+    merged = evolved(state.schema, columns, table.location, widens=table.traits.widens)
     known = [] if state.schema is None else state.schema.names
     size = (
         sum(part.size_in_bytes for part in scan.within(rest).tasks(options.write.target_file_bytes))
@@ -248,13 +266,23 @@ def _rest(
             rest[one] = OffsetRange(start, end)
         elif following < end:
             rest[one] = OffsetRange(following, end)
+        elif following > end and options.on_offsets_gone == "fail" and scan.is_whole:
+            raise OffsetsGoneError(
+                f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
+                f"found {end} as the end: the topic was created anew or truncated, or the source is an older copy"
+            )
     return state, rest, gone
 
 
-def _columns(topic: str | None, scan: ScanSource, table: TableCommitter, options: ExportOptions) -> pa.Schema:
+def _columns(
+    topic: str | None, scan: ScanSource, table: TableCommitter, state: TableState, options: ExportOptions
+) -> pa.Schema:
     named = topic if topic is not None else ", ".join(sorted({one.topic for one in scan.ranges()}))
     columns = scan.schema
-    if is_flattened(columns, flatten=options.flatten):
+    is_flat = is_flattened(columns, flatten=options.flatten)
+    if state.schema is not None:
+        ensure_same_names(state.schema, columns, table.location, is_flat=is_flat)
+    if is_flat:
         columns = flattened(columns, named)
     return table_schema(columns, named, has_time=table.traits.has_time)
 
@@ -274,15 +302,23 @@ def _partitioning(
 
 
 def _upserts(
-    table: TableCommitter, columns: pa.Schema, options: ExportOptions, *, is_flat: bool
+    table: TableCommitter, columns: pa.Schema, state: TableState, options: ExportOptions, *, is_flat: bool
 ) -> UpsertColumns | None:
-    """Return the columns of mode upsert; None for mode append. Raises ExportError if the table cannot replace rows."""
-    if options.mode == "append":
-        return None
-    if not isinstance(table, UpsertingTable):
+    """Return the columns of mode upsert; None for mode append.
+
+    Raises ExportError if the table cannot replace rows, or has another mode: then it has, or would get, several rows of
+    a key.
+    """
+    if options.mode == UPSERT and not isinstance(table, UpsertingTable):
         raise ExportError(
             f"{table.location}: mode upsert: plain Parquet files cannot replace rows: expected format delta or iceberg"
         )
+    if state.mode not in (None, options.mode):
+        raise ExportError(
+            f"{table.location}: expected mode {state.mode}, with which the table was created, found {options.mode}"
+        )
+    if options.mode == APPEND:
+        return None
     upserts = UpsertColumns(is_flat)
     upserts.ensure(columns, table.location)
     return upserts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -154,8 +155,9 @@ class _Pool:
             for future, (table, _) in self._waiting.items():
                 if not future.cancelled() and future.exception() is None:
                     table.files += future.result()
-            for table in self._tables:
-                table.plan.abort(table.files)
+            with contextlib.ExitStack() as stack:
+                for table in self._tables:
+                    stack.callback(table.plan.abort, table.files)
 
     def _fill(self) -> Generator[TableReport, None, bool]:
         """Submit tasks until enough wait. Returns whether there are more tables."""

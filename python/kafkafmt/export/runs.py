@@ -33,7 +33,10 @@ _SUFFIX = ".json"
 
 
 class RunLease:
-    """The right of one run to change a table. `dead`: the runs that were killed, which `forget` removes."""
+    """The right of one run to change a table.
+
+    dead: the runs that were killed, with the times in seconds since 1970 at which they began. `forget` removes them.
+    """
 
     def __init__(self, folder: StoragePath, run: str) -> None:
         self._folder, self._run = folder, run
@@ -43,7 +46,8 @@ class RunLease:
         self._renewed = 0.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self.dead: list[str] = []
+        self._began = time.time()
+        self.dead: dict[str, float] = {}
 
     def take(self) -> None:
         """Take the lease. Waits at most 40 seconds for a run on a store that may be dead.
@@ -60,7 +64,7 @@ class RunLease:
                 raise self._conflict()
             self._thread = threading.Thread(target=self._keep, daemon=True)
             self._thread.start()
-        self.dead = others
+        self.dead = {name: _beginning(content) for name, (content, _) in self._contents(others).items()}
 
     def ensure_held(self) -> None:
         """Raise TableConflictError if another run may have taken the lease, because this one was stopped for long."""
@@ -114,7 +118,7 @@ class RunLease:
         return []
 
     def _renew(self, *, is_waiting: bool = False) -> None:
-        content = {"waiting": is_waiting, "time_ns": time.time_ns()}
+        content = {"waiting": is_waiting, "began": self._began, "time_ns": time.time_ns()}
         write_file(self._path, json.dumps(content).encode())
         self._renewed = time.monotonic()
 
@@ -157,3 +161,11 @@ class RunLease:
             with contextlib.suppress(FileNotFoundError):
                 found[name] = (read_file(path), path.stat().st_mtime_ns)
         return found
+
+
+def _beginning(content: bytes) -> float:
+    """Return when a run began; 0 if its file does not tell."""
+    try:
+        return float(json.loads(content)["began"])
+    except (ValueError, KeyError, TypeError):
+        return 0.0

@@ -74,6 +74,18 @@ def flattened(schema: pa.Schema, topic: str) -> pa.Schema:
     return pa.schema([*own, *fields])
 
 
+def ensure_same_names(table: pa.Schema, columns: pa.Schema, where: str, *, is_flat: bool) -> None:
+    """Raise SchemaConflictError if the table has the columns of a scan by their other names."""
+    own = [name for name in columns.names if name != VALUE]
+    names = {False: own, True: [KAFKA_PREFIX + name for name in own]}
+    if not set(names[is_flat]) & set(table.names) and (others := set(names[not is_flat]) & set(table.names)):
+        was = "without flattening" if is_flat else "with flattening"
+        raise SchemaConflictError(
+            f"{where}: expected the column {names[is_flat][0]!r}, found {min(others)!r}: the table was created {was}: "
+            "values must be flattened always or never"
+        )
+
+
 def flatten_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch of a scan with the columns of `flattened`."""
     arrays, names = [], []
@@ -238,5 +250,6 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array.view(pa.int64())
     if pa.types.is_time(array.type) and pa.types.is_int64(kind):
         return array.cast(pa.time64("us"), safe=False).view(pa.int64())
-    cuts = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_nested(kind)
-    return array.cast(kind, safe=not cuts)
+    is_cut = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
+    is_cut |= pa.types.is_time(kind) or pa.types.is_nested(kind)
+    return array.cast(kind, safe=not is_cut)

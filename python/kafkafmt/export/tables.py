@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from kafkafmt.export.partitioning import PartitionField, PartitionValue
     from kafkafmt.export.upsert_columns import UpsertColumns
-    from kafkafmt.scanning.tasks import OffsetRange
     from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition
+
+APPEND, UPSERT = "append", "upsert"
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,14 @@ class DataFile:
     """A complete and durable Parquet file that a task has written.
 
     path: relative to the `data_folder` of the committer, with `/`. partition: by name of the partition field; the value
-    of a time transform is Iceberg's ordinal: years, months, days or hours since the epoch. offsets: from the first to
-    after the last offset in the file, by partition of the topic. footer: the metadata of the file, with the statistics
-    of its columns. It can be pickled.
+    of a time transform is Iceberg's ordinal: years, months, days or hours since the epoch. footer: the metadata of the
+    file, with the statistics of its columns. It can be pickled.
     """
 
     path: str
     rows: int
     size_in_bytes: int
     partition: Mapping[str, PartitionValue]
-    offsets: Mapping[TopicPartition, OffsetRange]
     footer: pq.FileMetaData = field(repr=False, compare=False)
 
 
@@ -53,13 +52,15 @@ class TableState:
 
     offsets: the next offset to export, by partition of the topic. schema: the columns; None if there is no table yet.
     Data files are written with exactly this schema, with the metadata of its fields (the field ids of Iceberg).
-    partitioning: in order. version: identifies the state for `commit`; its meaning is the format's.
+    partitioning: in order. version: identifies the state for `commit`; its meaning is the format's. mode: append or
+    upsert, as the table was created; None if it does not tell.
     """
 
     offsets: Mapping[TopicPartition, int]
     schema: pa.Schema | None = None
     partitioning: tuple[PartitionField, ...] = ()
     version: int | str | None = None
+    mode: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,14 @@ class TableTraits:
     has_time: a column can have a time of day. has_partition_columns: data files have the columns of identity partition
     fields. has_hive_folders: readers take the values of partitions from the names of folders, as `country=CH`.
     staged_suffix: what the names of data files end with until they are committed; empty if nobody finds them by their
-    names.
+    names. widens: a column can get a wider type.
     """
 
     has_time: bool = True
     has_partition_columns: bool = True
     has_hive_folders: bool = False
     staged_suffix: str = ""
+    widens: bool = False
 
 
 class TableCommitter(Protocol):
@@ -126,6 +128,8 @@ class TableCommitter(Protocol):
         self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
     ) -> TableState:
         """Create the table, or add columns and widen types, and return the new state with the schema of its files.
+
+        A new table gets the mode of `state`.
 
         Raises SchemaConflictError, before anything is changed, for a type that the table cannot hold; ExportError for
         another partitioning than that of the table; TableConflictError if the state is no longer that of the table.

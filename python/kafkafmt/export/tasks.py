@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from kafkafmt.scanning.tasks import OffsetRange
 
 if TYPE_CHECKING:
     from kafkafmt.export.layout import FileLayout, WriteOptions
     from kafkafmt.export.tables import DataFile
     from kafkafmt.scanning.tasks import ScanTask
-    from kafkafmt.types import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -41,16 +38,6 @@ class ExportTask:
     @property
     def size_in_bytes(self) -> int:
         return sum(part.size_in_bytes for part in self.parts)
-
-    @property
-    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        """The offsets that the task exports, by partition."""
-        found: dict[TopicPartition, OffsetRange] = {}
-        for part in self.parts:
-            for one, (start, end) in part.ranges.items():
-                before = found.get(one, OffsetRange(start, end))
-                found[one] = OffsetRange(min(start, before.start), max(end, before.end))
-        return found
 
     def run_task(self, progress: Callable[[int], object] | None = None) -> list[DataFile]:
         """Read the parts, and return the files that were written: complete and durable.

@@ -21,8 +21,6 @@ from kafkafmt.export.writing import below
 from kafkafmt.storage import read_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from kafkafmt.export.tables import DataFile
@@ -51,11 +49,11 @@ def with_deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
 def latest_rows(files: Sequence[DataFile], folder: StoragePath, columns: UpsertColumns) -> pa.Table | None:
     """Return the last row of each key of each topic; None if there are no rows.
 
+    Memory: the keys of all rows, one file, and the last rows.
     Raises ExportError for a record without a key.
     """
     names = [columns(name) for name in ("topic", "key", "partition", "offset", "timestamp")]
-    opened = [_opened(folder, file) for file in files]
-    keys = [file.read(names) for file in opened]
+    keys = [_opened(folder, file).read(names) for file in files]
     if not sum(table.num_rows for table in keys):
         return None
     together = pa.concat_tables(keys)
@@ -63,10 +61,11 @@ def latest_rows(files: Sequence[DataFile], folder: StoragePath, columns: UpsertC
     last = _last_of_each_key(*(together.column(name) for name in names))
     parts: list[pa.Table] = []
     first = 0
-    for file, table in zip(opened, keys, strict=True):
+    for file, table in zip(files, keys, strict=True):
         own = last[(last >= first) & (last < first + table.num_rows)] - first
         first += table.num_rows
-        parts.extend(_taken(file, own))
+        if len(own):
+            parts.extend(_taken(_opened(folder, file), own))
     return pa.concat_tables(parts)
 
 
@@ -106,8 +105,7 @@ def is_newer(
 
 
 def _opened(folder: StoragePath, file: DataFile) -> pq.ParquetFile:
-    path: Path | StoragePath = below(folder, file.path)
-    return pq.ParquetFile(pa.BufferReader(read_file(path)))
+    return pq.ParquetFile(pa.BufferReader(read_file(below(folder, file.path))))
 
 
 def _taken(file: pq.ParquetFile, rows: NDArray[np.int64]) -> Iterator[pa.Table]:

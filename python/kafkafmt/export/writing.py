@@ -26,9 +26,7 @@ import pyarrow.parquet as pq
 from kafkafmt._util.files import sync_path
 from kafkafmt.export.schemas import KAFKA_PREFIX, VALUE
 from kafkafmt.export.tables import DataFile
-from kafkafmt.scanning.tasks import OffsetRange
 from kafkafmt.storage import storage_of
-from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +55,6 @@ class _OpenFile:
     footers: list[pq.FileMetaData]
     kept: list[pa.RecordBatch] = field(default_factory=list)
     kept_bytes: int = 0
-    offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
 
 
 class TableWriter:
@@ -74,8 +71,6 @@ class TableWriter:
         self._schema = pa.schema(
             [one for one in layout.schema if one.name not in layout.leaves_out], layout.schema.metadata
         )
-        names = [KAFKA_PREFIX * layout.flattened + name for name in ("topic", "partition", "offset")]
-        self._places = [layout.schema.get_field_index(name) for name in names]
         self._staging: Path | None = None
         if not isinstance(layout.folder, Path):
             self._staging = Path(tempfile.mkdtemp(prefix="kafkafmt-export-"))
@@ -90,13 +85,11 @@ class TableWriter:
                 if len(self._open) >= _MOST_OPEN:
                     self._close_file(max(self._open, key=lambda one: self._open[one].sink.tell()))
                 file = self._open[key] = self._new_file(key)
-            if self._layout.knows_offsets:
-                _extend(file.offsets, _offsets_of(rows, self._places))
             file.kept.append(rows)
             size = rows.nbytes
             file.kept_bytes += size
             self._kept_bytes += size
-            if file.kept_bytes >= self._options.row_group_bytes:
+            if file.kept_bytes >= self._options.group_bytes:
                 self._write_group(key, file)
         while self._kept_bytes > self._options.buffered_bytes:
             key, file = max(self._open.items(), key=lambda one: one[1].kept_bytes)
@@ -200,7 +193,7 @@ class TableWriter:
                 storage_of(path).put(file.local, path)
         del self._open[key]
         footer = file.footers[0]
-        self._done.append(DataFile(file.path, footer.num_rows, size, file.partition, file.offsets, footer))
+        self._done.append(DataFile(file.path, footer.num_rows, size, file.partition, footer))
 
 
 def below(folder: StoragePath, path: str) -> StoragePath:
@@ -283,8 +276,9 @@ def _by_partition(
             key.append(known[number])
         (rows,) = np.nonzero(codes == code)
         first, last = int(rows[0]), int(rows[-1])
-        is_range = last - first + 1 == len(rows)
-        chosen = batch.slice(first, len(rows)) if is_range else batch.take(pa.array(rows))
+        # A slice keeps its whole batch in memory, so few rows of a batch are copied.
+        is_slice = last - first + 1 == len(rows) and 2 * len(rows) >= batch.num_rows
+        chosen = batch.slice(first, len(rows)) if is_slice else batch.take(pa.array(rows))
         yield tuple(reversed(key)), chosen
 
 
@@ -309,28 +303,3 @@ def _encoded(array: pa.Array, one: PartitionField) -> pa.DictionaryArray:
         ordinals = years * 12 + pc.month(array).fill_null(1).to_numpy() - 1 if is_month else years
     mask = None if not array.null_count else array.is_null().to_numpy(zero_copy_only=False)
     return pa.array(ordinals, pa.int64(), mask=mask).dictionary_encode(null_encoding="encode")
-
-
-def _offsets_of(rows: pa.RecordBatch, places: list[int]) -> dict[TopicPartition, OffsetRange]:
-    """Return the offsets of rows, from the first to after the last, by partition. Rows are ordered by both."""
-    topics, partitions, offsets = (rows.column(place) for place in places)
-    last = rows.num_rows - 1
-    ends = [(topics[at].as_py(), partitions[at].as_py(), offsets[at].as_py()) for at in (0, last)]
-    (topic, partition, first), (last_topic, last_partition, after) = ends
-    if (topic, partition) == (last_topic, last_partition):
-        return {TopicPartition(topic, partition): OffsetRange(first, after + 1)}
-    table = pa.table({"t": topics, "p": partitions, "o": offsets})
-    grouped = table.group_by(["t", "p"]).aggregate([("o", "min"), ("o", "max")]).to_pylist()
-    return {
-        TopicPartition(row["t"], row["p"]): OffsetRange(row["o_min"], row["o_max"] + 1) for row in grouped
-    }
-
-
-def _extend(known: dict[TopicPartition, OffsetRange], more: Mapping[TopicPartition, OffsetRange]) -> None:
-    for one, (start, end) in more.items():
-        before = known.get(one)
-        known[one] = (
-            OffsetRange(start, end)
-            if before is None
-            else OffsetRange(min(start, before.start), max(end, before.end))
-        )

@@ -14,6 +14,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -148,19 +149,26 @@ class PartitionLog:
         """
         return self._search(lambda log: log.find_offset(offset), self.log_start_offset)
 
-    def find_timestamp(self, timestamp: int | datetime) -> TimestampOffset | None:
+    def find_timestamp(
+        self, timestamp: int | datetime, *, skips_damage: bool = False
+    ) -> TimestampOffset | None:
         """Find the first record, in offset order, with `timestamp` or a higher one, as Kafka's ListOffsets; else None.
 
-        timestamp: milliseconds, or an aware datetime.
+        timestamp: milliseconds, or an aware datetime. skips_damage: search only the batches that are sound.
 
         Raises ValueError for a naive datetime and for a negative timestamp. (In ListOffsets, negative timestamps mean
         the ends of the log; here these are `start_offset` and `end_offset`.) Raises KafkaFormatError if damage prevents
         the search.
         """
-        return self.find_timestamp_from(self.log_start_offset, timestamp)
+        return self.find_timestamp_from(self.log_start_offset, timestamp, skips_damage=skips_damage)
 
     def find_timestamp_from(
-        self, start_offset: int, timestamp: int | datetime, turn: Turn = NO_TURN
+        self,
+        start_offset: int,
+        timestamp: int | datetime,
+        turn: Turn = NO_TURN,
+        *,
+        skips_damage: bool = False,
     ) -> TimestampOffset | None:
         """Do `find_timestamp` for the records from `start_offset` on, without regard to the log start offset.
 
@@ -169,7 +177,9 @@ class PartitionLog:
         wanted_ms = milliseconds(timestamp)
         if wanted_ms < 0:
             raise ValueError(f"timestamp: expected 0 or more, found {timestamp}")
-        return self._search(lambda log: log.find_timestamp(wanted_ms, turn), start_offset)
+        return self._search(
+            lambda log: replace(log, skips_damage=skips_damage).find_timestamp(wanted_ms, turn), start_offset
+        )
 
     def aborted_transactions(
         self, start_offset: int = 0, end_offset: int | None = None

@@ -135,22 +135,22 @@ class LogReader:
         if offset != self.offset:
             self.offset, self._open = offset, None
 
-    def find_timestamp(self, timestamp_ms: int) -> int | None:
+    def find_timestamp(self, timestamp_ms: int, *, skips_damage: bool) -> int | None:
         """Return the offset of the first record with a timestamp or a later one, as `PartitionLog.find_timestamp`."""
-        found = self._log.find_timestamp(timestamp_ms)
+        found = self._log.find_timestamp(timestamp_ms, skips_damage=skips_damage)
         return None if found is None else found.offset
 
-    def bound(self, times: TimeRange) -> None:
+    def bound(self, times: TimeRange, *, skips_damage: bool) -> None:
         """Begin at the first record at or after a time, and end before the first record at or after another one.
 
         Without such a record, it is the end of the log. A batch that contains the end is cut, as by `end_at`. Raises
-        KafkaFormatError if damage prevents the search.
+        KafkaFormatError if damage prevents the search, unless it is skipped.
         """
-        end = None if times.end_ms is None else self.find_timestamp(times.end_ms)
+        end = None if times.end_ms is None else self.find_timestamp(times.end_ms, skips_damage=skips_damage)
         if end is not None:
             self.end_at(LogCut(max(min(end, self.end_offset), self.start_offset), {}))
         if times.start_ms is not None:
-            start = self.find_timestamp(times.start_ms)
+            start = self.find_timestamp(times.start_ms, skips_damage=skips_damage)
             self.seek(self.end_offset if start is None else min(start, self.end_offset))
 
     def rest(self) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -17,6 +15,7 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.log.topic_configs import TopicConfig
@@ -68,6 +67,13 @@ class ConfigRefusedError(MirrorError):
     """A topic was not created, because a broker refuses its configuration."""
 
 
+class UnansweredError(MirrorError, kafka_errors.RetriableError):  # type: ignore[misc]
+    """A cluster has not answered, or answered that it cannot yet, as while its brokers restart."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # kafka-python's errors put their class before the message
+
+
 class _AnyClient:
     """The options of all clients together."""
 
@@ -76,28 +82,6 @@ class _AnyClient:
         **RawConsumer.DEFAULT_CONFIG,
         **Producer.DEFAULT_CONFIG,
     }
-
-
-class _FirstError(logging.Handler):
-    """Keeps the first error that a library logs. kafka-python logs many if no broker answers."""
-
-    message = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.message = self.message or record.getMessage()
-
-    @contextmanager
-    def in_place_of(self, name: str) -> Iterator[None]:
-        """Take the log records of logger `name` within the block. With level DEBUG they are also logged as usual."""
-        logger = logging.getLogger(name)
-        self.setLevel(logging.ERROR)
-        propagates, logger.propagate = logger.propagate, logger.isEnabledFor(logging.DEBUG)
-        logger.addHandler(self)
-        try:
-            yield
-        finally:
-            logger.removeHandler(self)
-            logger.propagate = propagates
 
 
 class MirrorCluster:
@@ -119,13 +103,12 @@ class MirrorCluster:
             raise MirrorError(f"{reserved[0]} is not an option of clients here: the mirror sets it")
         self._config.setdefault("bootstrap_timeout_ms", _BOOTSTRAP_MS)
         self._config["bootstrap_servers"] = list(address.servers)
-        errors = _FirstError()
+        logged = LoggedError()
         try:
-            with errors.in_place_of("kafka"):
+            with logged.kept():
                 self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient), kafka_client=self._connect)
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
-            cause = f" ({errors.message})" if errors.message else ""
-            raise MirrorError(f"{address}: no broker answers: {error}{cause}") from None
+            raise MirrorError(f"{address}: no broker answers: {error}{logged.cause(self._config)}") from None
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
         self.id = str(self._client.cluster.cluster_id)
         self.brokers = max(len(self._client.cluster.brokers()), 1)
@@ -206,7 +189,9 @@ class MirrorCluster:
     def create_topic(
         self, name: str, topic: TopicConfig, *, replication_factor: int = -1, only_checks: bool = False
     ) -> None:
-        """Create a topic. One that exists stays as it is. Raises MirrorError if that fails.
+        """Create a topic. One that exists stays as it is.
+
+        Raises MirrorError if that fails, and its subclass UnansweredError if it may succeed later.
 
         replication_factor: -1 for the default of the cluster.
         only_checks: only check that it could be created. Raises ConfigRefusedError if its configuration is refused.
@@ -224,18 +209,18 @@ class MirrorCluster:
             return
         except kafka_errors.KafkaError as error:
             is_config = isinstance(error, kafka_errors.InvalidConfigurationError)
-            refusal = ConfigRefusedError if is_config else MirrorError
+            refusal = ConfigRefusedError if is_config else _refusal(error)
             raise refusal(f"{self.address}: topic {name} could not be created: {error}") from None
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Increase the number of partitions of a topic. Raises MirrorError if that fails."""
+        """Increase the number of partitions of a topic. Raises as `create_topic` does."""
         try:
             self._admin.create_partitions({name: partitions})
             self._admin.wait_for_topics([name])
         except kafka_errors.InvalidPartitionsError:  # another client has added them
             return
         except kafka_errors.KafkaError as error:
-            raise MirrorError(
+            raise _refusal(error)(
                 f"{self.address}: topic {name} could not be extended to {partitions} partitions: {error}"
             ) from None
 
@@ -260,7 +245,7 @@ class MirrorCluster:
 
         is_committed: with isolation level read_committed, which ends at the first open transaction.
 
-        Raises MirrorError if the leader of a partition does not answer.
+        Raises UnansweredError if the leader of a partition does not answer now, and MirrorError for another failure.
         """
         asked = [KafkaTopicPartition(*one) for one in topic_partitions]
         if not asked:
@@ -272,7 +257,7 @@ class MirrorCluster:
                 for at in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
             )
         except kafka_errors.KafkaError as error:
-            raise MirrorError(
+            raise _refusal(error)(
                 f"{self.address}: the offsets of partitions could not be read: {error}"
             ) from None
         return {TopicPartition(*one): (int(starts[one].offset), int(ends[one].offset)) for one in asked}
@@ -282,13 +267,13 @@ class MirrorCluster:
     ) -> dict[TopicPartition, int | None]:
         """Return the offset of the first record of each partition with a timestamp or a later one; None without any.
 
-        Raises MirrorError if the leader of a partition does not answer.
+        Raises as `bounds` does.
         """
         asked = {KafkaTopicPartition(*one): timestamp_ms for one in topic_partitions}
         try:
             found = self._admin.list_partition_offsets(asked) if asked else {}
         except kafka_errors.KafkaError as error:
-            raise MirrorError(f"{self.address}: offsets could not be found by time: {error}") from None
+            raise _refusal(error)(f"{self.address}: offsets could not be found by time: {error}") from None
         offsets = {TopicPartition(*one): int(at.offset) for one, at in found.items()}
         return {one: None if at < 0 else at for one, at in offsets.items()}
 
@@ -351,3 +336,8 @@ class MirrorCluster:
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
+
+
+def _refusal(error: kafka_errors.KafkaError) -> type[MirrorError]:
+    """Return the class for a failed request: one that may succeed later can be tried again."""
+    return UnansweredError if isinstance(error, kafka_errors.RetriableError) else MirrorError

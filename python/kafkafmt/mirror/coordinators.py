@@ -1,4 +1,4 @@
-"""Wait for the coordinators of groups: a cluster may first have to create the topic of their offsets."""
+"""Wait for brokers that cannot answer yet: coordinators whose topic a cluster must first create, or restarting ones."""
 
 from __future__ import annotations
 

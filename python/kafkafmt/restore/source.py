@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kafkafmt._util.ini import IniError
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.cut import LogCut, cut_before_time
+from kafkafmt.log.cut import LogCut
+from kafkafmt.log.cutting import cut_before_time
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.restore.errors import RestoreError
@@ -49,5 +50,7 @@ class RestoreSource(DirectorySource):
     def _end(self, reader: LogReader) -> None:
         cut, end_ms = None, self._options.times.end_ms
         if end_ms is not None:
-            cut = cut_before_time(PartitionLog(reader.folder), end_ms)
+            cut = cut_before_time(
+                PartitionLog(reader.folder), end_ms, skips_damage=self._options.on_corrupt == "skip"
+            )
         reader.end_at(LogCut(reader.log_end, dict(reader.open_transactions)) if cut is None else cut)

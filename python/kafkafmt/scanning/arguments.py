@@ -58,15 +58,23 @@ def parse_partitions(partitions: Partition | Iterable[Partition] | None) -> froz
     """Return the partitions; None for all. Raises ScanError."""
     if partitions is None:
         return None
-    is_one = isinstance(partitions, tuple) and isinstance(partitions[0], str)
+    is_one = isinstance(partitions, tuple) and isinstance(next(iter(partitions), None), str)
     given: Iterable[Any] = [partitions] if is_one else partitions
     try:
-        found = frozenset(TopicPartition(*one) for one in given)
+        found = [_partition(one) for one in given]
     except TypeError:
-        found = frozenset()
-    if not found or not all(isinstance(one.topic, str) and type(one.partition) is int for one in found):
+        found = []
+    if not found or None in found:
         raise ScanError(f"partitions: expected a TopicPartition or several of them, found {partitions!r}")
-    return found
+    return frozenset(one for one in found if one is not None)
+
+
+def _partition(given: Any) -> TopicPartition | None:
+    """Return a partition; None if it is not one."""
+    if not isinstance(given, tuple) or len(given) != 2:
+        return None
+    topic, partition = given
+    return TopicPartition(topic, partition) if isinstance(topic, str) and type(partition) is int else None
 
 
 def parse_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
@@ -89,10 +97,13 @@ def parse_offsets(offsets: Offsets | None) -> OffsetBounds | Mapping[TopicPartit
     if offsets is None:
         return (None, None)
     if isinstance(offsets, Mapping):
-        return {
-            TopicPartition(*one): _offset_bounds(bounds, f"offsets of {TopicPartition(*one)}")
-            for one, bounds in offsets.items()
-        }
+        found = {}
+        for given, bounds in offsets.items():
+            one = _partition(given)
+            if one is None:
+                raise ScanError(f"offsets: expected (start, end) by TopicPartition, found the key {given!r}")
+            found[one] = _offset_bounds(bounds, f"offsets of {one}")
+        return found
     return _offset_bounds(offsets, "offsets")
 
 

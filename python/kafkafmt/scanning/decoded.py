@@ -40,4 +40,19 @@ class DecodedTask:
             yield from self.task.read(names)
             return
         for batch in self.task.read(decoder.input_columns):
-            yield decoder.decode(batch).select(names)
+            for decoded in _decoded(decoder, batch):
+                yield decoded.select(names)
+
+
+def _decoded(decoder: BatchDecoder, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the decoded rows of a batch: in halves if their values do not fit into one column."""
+    try:
+        decoded = decoder.decode(batch)
+    except OverflowError:
+        middle = batch.num_rows // 2
+        if not middle:
+            raise
+        yield from _decoded(decoder, batch[:middle])
+        yield from _decoded(decoder, batch[middle:])
+    else:
+        yield decoded

@@ -92,8 +92,8 @@ def scan(
         check_overlaps: look up the end of each segment, so that offsets that two segments have are read once. None:
             only of local segments.
         options: settings of the file systems of URIs, such as `region` and `endpoint_override`, and of views; of a
-            cluster those of consumers, such as `security.protocol`, and `poll.timeout.ms`: how long it waits for
-            brokers.
+            cluster those of consumers, such as `security.protocol`. `bootstrap.timeout.ms` is how long a cluster has
+            to answer first, 5000 by default, and `poll.timeout.ms` how long later reads wait for brokers.
 
     Raises ScanError, in one line, for arguments that have no meaning.
     """
@@ -226,6 +226,18 @@ class Scan:
             if one in wanted
         }
 
+    @property
+    def _has_end(self) -> bool:
+        bounds = self._request.offsets
+        of_all = bounds.values() if isinstance(bounds, Mapping) else [bounds]
+        return self._request.has_end or any(end is not None for _, end in of_all)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the scan ends where its source does, at least as far as it has its partitions. Raises as `ranges`."""
+        found = self._request.source.ranges()
+        return not self._has_end and all(wanted.end == found[one].end for one, wanted in self._ranges.items())
+
     def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Scan:
         """Return the scan of these offsets of these partitions alone, with the same schema.
 
@@ -313,8 +325,7 @@ class Scan:
         """
         request = self._request
         bounds = request.offsets
-        of_all = bounds.values() if isinstance(bounds, Mapping) else [bounds]
-        if request.has_end or any(end is not None for _, end in of_all):
+        if self._has_end:
             raise ScanError("tail: expected offsets and timestamps without an end, as it reads what is added")
         if (rows is not None and rows < 0) or (seconds is not None and seconds < 0) or poll_seconds <= 0:
             raise ScanError("tail: expected rows and seconds of 0 or more, and a pause longer than 0")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ class TailOptions:
 class RecordTail(Closing):
     """An iterator of the record batches that are added to a source. `Scan.tail` makes it.
 
-    It ends at its limits, or when `close` is called, which any thread may do.
+    It ends at its limits, or when `close` is called, which any thread may do. That closes its files and connections.
 
     Raises DataLossError if records were deleted before they were read, and what the scan raises.
     """
@@ -75,6 +76,8 @@ class RecordTail(Closing):
     def close(self) -> None:
         """End the iteration. A thread that waits for records then gets no more."""
         self._closed.set()
+        with suppress(ValueError):  # another thread is in `next`, and sees the event
+            self._rows.close()
 
     def _read(self) -> Generator[pa.RecordBatch, None, None]:
         options, left = self._options, self._options.rows

@@ -5,7 +5,8 @@ skipped or to which node it is added, and which values of the reader's schema ha
 payload. A payload that fails is removed from the nodes, becomes null, and is reported.
 
 Calls are nested as deep as the steps, which end, or as skipped values are, up to MAX_DEPTH. Memory is bounded by the
-bytes of the payloads: every item takes a byte, or counts against MAX_EMPTY_ITEMS.
+bytes of the payloads, times the columns and the defaults of the reader: every item takes a byte, or counts against
+MAX_EMPTY_ITEMS.
 """
 
 import numpy as np

@@ -19,7 +19,7 @@ from scanning.brokers.topics import RECORDS, START_MS, batch, send
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("scan-rows")]  # which share a topic
 
 PARTITIONS, BATCHES = 3, 12
 

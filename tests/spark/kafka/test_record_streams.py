@@ -13,6 +13,7 @@ from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.spark import first_line
 from kafkafmt.spark.kafka.records.options import RecordReadOptions
 from kafkafmt.spark.kafka.records.streaming import RecordStream
+from kafkafmt.types import TopicPartition
 from spark.kafka.sources import BOTH, OURS, THEIRS, Sources, admin_of, delete
 from spark.kafka.topics import RECORDS, START_MS, send, wait_until
 
@@ -158,6 +159,20 @@ def test_stream_when_a_topic_was_deleted_then_data_loss_is_that_of_spark(
     assert ours.startswith("partition stream-gone-a-0: expected offset 25, found no such partition")
     (rows,) = same_stream(sources, tmp_path, **options, failOnDataLoss="false")
     assert {row[0] for row in rows} == {"stream-gone-b"}
+
+
+def test_offsets_when_spark_passes_no_start_then_deleted_records_are_no_loss_yet(broker: Broker) -> None:
+    topic = "stream-no-start"
+    broker.create_topic(topic, 1)
+    send(broker, topic, range(2))
+    delete(broker, topic, 30)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    stream = RecordStream(RecordReadOptions.parse_stream(options))
+    one = TopicPartition(topic, 0)
+    assert stream.latest_offsets() == {one: 2 * RECORDS}
+    assert [task.range.start for task in stream.tasks({one: 30}, {one: 2 * RECORDS})] == [30]
+    with pytest.raises(DataLossError, match="expected offset 10, found the log to begin at 30"):
+        stream.tasks({one: 10}, {one: 2 * RECORDS})
 
 
 def test_records_when_fewer_than_the_least_then_wait_for_others(broker: Broker) -> None:

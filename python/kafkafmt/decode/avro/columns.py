@@ -76,12 +76,14 @@ class Column:
 class Columns:
     """The columns of a schema, numbered so that the children of a column follow each other.
 
-    Raises SchemaError for a type that contains itself, which no Arrow type can do, and for too many columns.
+    Raises SchemaError for a type that contains itself, which no Arrow type can do, and for columns that are too many or
+    nested too deeply.
     """
 
     def __init__(self, kind: AvroType) -> None:
         self._count = 1
         self._open: list[Record] = []
+        self._depth = 0
         self.root = self._column(kind, 0)
 
     def all(self) -> list[Column]:
@@ -102,6 +104,14 @@ class Columns:
         return first
 
     def _column(self, kind: AvroType, node: int) -> Column:
+        if self._depth == MAX_DEPTH:
+            raise SchemaError(f"the Avro schema has columns nested deeper than {MAX_DEPTH} levels")
+        self._depth += 1
+        column = self._made_column(kind, node)
+        self._depth -= 1
+        return column
+
+    def _made_column(self, kind: AvroType, node: int) -> Column:
         if isinstance(kind, Primitive):
             return _primitive(kind, node)
         if isinstance(kind, Fixed):
@@ -119,7 +129,7 @@ class Columns:
         return self._record(kind, node)
 
     def _record(self, kind: Record, node: int) -> Column:
-        if kind in self._open or len(self._open) == MAX_DEPTH:
+        if kind in self._open:
             raise SchemaError(f"the Avro type {kind.name} contains itself: no Arrow type can do that")
         self._open.append(kind)
         first = self._reserved(len(kind.fields))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from kafkafmt.columns.arrow import bitmap
 from kafkafmt.decode.avro.columns import Column, Columns
 from kafkafmt.decode.avro.programs import Program
 from kafkafmt.decode.avro.schemas import Enum, Fixed, Primitive, parse
-from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, Schema
+from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, Schema, SchemaError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,14 +28,25 @@ class AvroFormat:
 
     def read_type(self, reader: Schema) -> pa.DataType:
         """Return the Arrow type of a schema."""
-        return Columns(parse(reader)).root.type
+        with _bounded():
+            return Columns(parse(reader)).root.type
 
     def decoder(self, writer: Schema, reader: Schema) -> PayloadDecoder:
         """Return a decoder of the payloads of `writer` to the type of `reader`."""
-        return AvroDecoder(writer, reader)
+        with _bounded():
+            return AvroDecoder(writer, reader)
 
 
 FORMAT = AvroFormat()
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Raise SchemaError if schemas are nested too deeply for the calls of Python."""
+    try:
+        yield
+    except RecursionError:
+        raise SchemaError("the Avro schemas are nested too deeply") from None
 
 
 class AvroDecoder:

@@ -29,12 +29,14 @@ from kafkafmt.decode.avro.schemas import (
     Record,
     Union,
     children,
+    takes_no_bytes,
 )
 from kafkafmt.decode.payloads import SchemaError
 
 _MAX_STEPS = 200_000
 _LIMIT_BYTES = 32  # of a decimal
 _NO_SYMBOL = (-1, -1)
+_MARKS = {"array": "[]", "map": "{}"}  # of the paths of items and values
 _SKIPPED_BYTES = {"boolean": 1, "float": 4, "double": 8}
 
 
@@ -214,24 +216,27 @@ class Program:
 
     def _fill_skip(self, place: int, writer: AvroType) -> None:
         """Set a step that skips a value. Types that contain themselves have steps that do."""
-        known = self._skipped.get(id(writer))
-        if known is not None:
-            self.steps[place] = known
-            return
-        parts = list(children(writer))
-        marks = {"array": "[]", "map": "{}"}
-        path = f"{self.paths[place]}{marks.get(writer.kind, '')}"
-        paths = [path] * len(parts)
-        if isinstance(writer, Record):
-            paths = [f"{path}.{part.name}" for part in writer.fields]
-        first = self._add(parts, paths)
-        step = _skip_step(writer, first, len(parts))
-        self.steps[place] = self._skipped[id(writer)] = step
-        for number, part in enumerate(parts, first):
-            self._fill_skip(number, part)
+        waiting = [(place, writer)]
+        while waiting:
+            number, kind = waiting.pop()
+            known = self._skipped.get(id(kind))
+            if known is None:
+                parts = [] if takes_no_bytes(kind) else list(children(kind))
+                first = self._add(parts, _paths_of_parts(kind, self.paths[number], len(parts)))
+                known = self._skipped[id(kind)] = _skip_step(kind, first, len(parts))
+                waiting.extend(enumerate(parts, first))
+            self.steps[number] = known
+
+
+def _paths_of_parts(kind: AvroType, path: str, count: int) -> list[str]:
+    if isinstance(kind, Record):
+        return [f"{path}.{part.name}" for part in kind.fields[:count]]
+    return [f"{path}{_MARKS.get(kind.kind, '')}"] * count
 
 
 def _skip_step(writer: AvroType, first: int, count: int) -> Step:
+    if takes_no_bytes(writer):
+        return Step(Operation.SKIP_NOTHING)
     if isinstance(writer, Record):
         return Step(Operation.SKIP_RECORD, 0, first, count)
     if isinstance(writer, Array):
@@ -242,19 +247,9 @@ def _skip_step(writer: AvroType, first: int, count: int) -> Step:
         return Step(Operation.SKIP_UNION, 0, first, count)
     if isinstance(writer, Fixed):
         return Step(Operation.SKIP_FIXED, a=writer.size)
-    if writer.kind == "null":
-        return Step(Operation.SKIP_NOTHING)
     if writer.kind in _SKIPPED_BYTES:
         return Step(Operation.SKIP_FIXED, a=_SKIPPED_BYTES[writer.kind])
     return Step(Operation.SKIP_BYTES if writer.kind in {"bytes", "string"} else Operation.SKIP_VARINT)
-
-
-def takes_no_bytes(kind: AvroType, seen: frozenset[int] = frozenset()) -> bool:
-    """Return whether values of a type may take no bytes."""
-    if isinstance(kind, Record):
-        inner = seen | {id(kind)}
-        return id(kind) in seen or all(takes_no_bytes(part.type, inner) for part in kind.fields)
-    return kind.kind == "null" or (isinstance(kind, Fixed) and kind.size == 0)
 
 
 def _matching_fields(writer: Record, reader: Record) -> dict[int, int]:

@@ -61,11 +61,12 @@ class Field:
 
 @dataclass(eq=False)
 class Record:
-    """name, aliases: with namespaces."""
+    """name, aliases: with namespaces. takes_no_bytes: known when all fields are."""
 
     name: str
     aliases: frozenset[str]
     fields: list[Field] = field(default_factory=list)
+    takes_no_bytes: bool = False
     kind = "record"
 
 
@@ -126,6 +127,13 @@ def children(kind: AvroType) -> Iterator[AvroType]:
         yield from kind.branches
 
 
+def takes_no_bytes(kind: AvroType) -> bool:
+    """Return whether values of a type take no bytes."""
+    if isinstance(kind, Record):
+        return kind.takes_no_bytes
+    return kind.kind == "null" or (isinstance(kind, Fixed) and kind.size == 0)
+
+
 class _Parser:
     """Parses a schema and those that it refers to, which share their names."""
 
@@ -171,10 +179,12 @@ class _Parser:
         branches = [self._type(branch, namespace) for branch in found]
         if any(isinstance(branch, Union) for branch in branches):
             raise SchemaError("an Avro union has a union as a branch")
-        names = [_branch_name(branch) for branch in branches]
-        for name in names:
-            if names.count(name) > 1:
+        names: set[str] = set()
+        for branch in branches:
+            name = _branch_name(branch)
+            if name in names:
                 raise SchemaError(f"an Avro union has the branch {name} twice")
+            names.add(name)
         return Union(branches)
 
     def _complex(self, found: dict[str, Any], namespace: str) -> AvroType:
@@ -214,6 +224,7 @@ class _Parser:
             known.add(name)
             kind = self._type(part["type"], inner)
             record.fields.append(Field(name, kind, frozenset(_texts(part, "aliases")), _default(part)))
+        record.takes_no_bytes = all(takes_no_bytes(part.type) for part in record.fields)
         return record
 
     def _enum(self, found: dict[str, Any], namespace: str) -> Enum:

@@ -56,13 +56,6 @@ class Cells:
     def valid(self) -> NDArray[np.bool_] | None:
         return None if self.present is None else self.present.view(np.bool_)
 
-    def present_ones(self) -> Cells:
-        """Return the messages that are present."""
-        if self.owners is None:
-            return self
-        cells, owners = np.unique(self.owners, return_inverse=True)
-        return Cells(self.values, owners.reshape(-1), None, self.rows[cells])
-
     def chosen(self, among: NDArray[np.bool_]) -> list[int]:
         """Return those of some cells that are present."""
         valid = self.valid
@@ -79,6 +72,20 @@ class Column(Protocol):
     def array(self, run: Run, cells: Cells) -> pa.Array:
         """Return the values of cells; null for those that are absent. Adds errors of payloads to the run."""
         ...
+
+
+def joined_messages(parts: Sequence[Cells]) -> Cells:
+    """Return the messages of several fields that are present, one field after the other."""
+    values, owners, rows, count = [], [], [], 0
+    for part in parts:
+        cells = places = np.arange(len(part))
+        if part.owners is not None:
+            cells, places = np.unique(part.owners, return_inverse=True)
+        values.append(part.values)
+        owners.append(places.reshape(-1) + count)
+        rows.append(part.rows[cells])
+        count += len(cells)
+    return Cells(np.concatenate(values), np.concatenate(owners), None, np.concatenate(rows))
 
 
 def payload_cells(payloads: Payloads) -> Cells:

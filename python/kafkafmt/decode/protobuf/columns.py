@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from _kafkafmt.payloads.protobuf import FieldColumn, MessageScanner, ScanStatus, join_ranges
 from kafkafmt.columns.arrow import bitmap, boolean_array, number_array, string_array
-from kafkafmt.decode.protobuf.cells import Cells, Column, Run
+from kafkafmt.decode.protobuf.cells import Cells, Column, Run, joined_messages
 from kafkafmt.decode.protobuf.scalars import Enums, text_array
 
 if TYPE_CHECKING:
@@ -176,25 +176,27 @@ class Message:
         self._names = names
 
     def check(self, run: Run, cells: Cells) -> None:
-        """Add errors for messages that are damaged, with the messages in them."""
-        waiting = [(self, cells, 1)]
-        while waiting:
-            message, found, depth = waiting.pop()
-            if not len(found.values):
-                continue
-            found = found.present_ones()
-            if depth > MAX_DEPTH:
-                for cell in range(len(found)):
-                    run.fail(
-                        found, cell, message.path, f"messages nested at most {MAX_DEPTH} deep; found more"
-                    )
-                continue
-            columns = message.scan(run, found)
-            waiting.extend(
-                (inner.message, inner.cells(columns[inner.place], found.rows), depth + 1)
-                for inner in message.fields
-                if inner.message is not None
-            )
+        """Add errors for messages that are damaged, with the messages in them.
+
+        Messages of one type and depth are scanned in one call, whatever their fields are.
+        """
+        level = {id(self): (self, [cells])}
+        for _ in range(MAX_DEPTH):
+            inner: dict[int, tuple[Message, list[Cells]]] = {}
+            for message, parts in level.values():
+                found = joined_messages(parts)
+                if not len(found):
+                    continue
+                columns = message.scan(run, found)
+                for part in message.fields:
+                    if part.message is not None:
+                        given = inner.setdefault(id(part.message), (part.message, []))
+                        given[1].append(part.cells(columns[part.place], found.rows))
+            level = inner
+        for message, parts in level.values():
+            found = joined_messages(parts)
+            for cell in range(len(found)):
+                run.fail(found, cell, message.path, f"messages nested at most {MAX_DEPTH} deep; found more")
 
     def scan(self, run: Run, cells: Cells) -> list[FieldColumn]:
         """Return the columns of messages, in the order of the field numbers."""

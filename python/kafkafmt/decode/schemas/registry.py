@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
+from kafkafmt._util.names import did_you_mean, some_names
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
 from kafkafmt.decode.schemas.source import (
@@ -24,7 +26,19 @@ _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_FOUND = 404
 _MAX_ANSWER_BYTES = 16 << 20
 _MAX_REFERENCES = 1000
+_MAX_MISSING = 10_000
 _MAX_REFERENCE_DEPTH = 20
+_USER_INFO = "basic.auth.user.info"
+# The options that may be settings of a file, by the names that Confluent's clients have for them.
+_SETTINGS = {
+    _USER_INFO: "username",
+    "bearer.auth.token": "token",
+    "ssl.ca.location": "ca_file",
+    "ssl.certificate.location": "certificate_file",
+    "ssl.key.location": "key_file",
+}
+# RFC 6750, "Authorization Request Header Field". The error of http.client for another character shows the token.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _APICURIO_IDS = {"globalId": "globalIds", "contentId": "contentIds"}
 
 
@@ -51,6 +65,25 @@ class RegistryOptions:
     backoff_seconds: float = 0.2
     not_found_seconds: float = 30.0
 
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, str]) -> RegistryOptions:
+        """Return the options of settings under the names that Confluent's clients have for them.
+
+        Raises UserError, without the values, for a setting that is unknown or not valid.
+        """
+        found: dict[str, str] = {}
+        for name, value in settings.items():
+            if name not in _SETTINGS:
+                # The name is not shown: without the right separator it has a part of the value.
+                meant = did_you_mean(name, _SETTINGS) or f": expected one of {some_names(_SETTINGS)}"
+                raise UserError(f"unknown registry setting{meant}")
+            found[_SETTINGS[name]] = value
+        if "username" in found:
+            found["username"], colon, found["password"] = found["username"].partition(":")
+            if not colon:
+                raise UserError(f"{_USER_INFO}: expected USER:PASSWORD; found no ':'")
+        return cls(**found)  # type: ignore[arg-type]
+
 
 class SchemaRegistry:
     """Schemas of a registry, by ids and subjects. Schemas are cached, and an id is asked for once.
@@ -71,6 +104,11 @@ class SchemaRegistry:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         parts = urlsplit(url)
+        if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+            # What precedes it would be the host, which errors show, and may be a user with a password.
+            raise UserError(
+                "the URL of a schema registry has an @ behind its host: percent-encode the user and the password"
+            )
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UserError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")
         options = options or RegistryOptions()
@@ -80,6 +118,10 @@ class SchemaRegistry:
             )
         if options.token is not None and options.username is not None:
             raise UserError("a schema registry takes a bearer token or a user name, not both")
+        if options.token is not None and _TOKEN.fullmatch(options.token) is None:
+            raise UserError("the bearer token of a schema registry has a character that no token can have")
+        if options.key_file is not None and options.certificate_file is None:
+            raise UserError("the key of a client of a schema registry needs its certificate")
         self.url = _without_secrets(url).rstrip("/")
         self._options = options
         self._apicurio = f"{parts.scheme}://{self.url.split('://', 1)[1].partition('/')[0]}{apicurio_path}"
@@ -123,7 +165,7 @@ class SchemaRegistry:
             found = self._get(f"{self.url}/schemas/ids/{schema_id.value}/versions")
             names = {
                 str(entry["subject"])
-                for entry in found or ()
+                for entry in (found if isinstance(found, list) else ())
                 if isinstance(entry, dict) and "subject" in entry
             }
             subjects = names if subjects is None else subjects & names
@@ -145,6 +187,8 @@ class SchemaRegistry:
             try:
                 found = self._schemas[key] = load()
             except UnknownSchemaError:
+                if len(self._missing) == _MAX_MISSING:
+                    self._missing.clear()  # payloads that are damaged may have any id
                 self._missing[key] = time.monotonic() + self._options.not_found_seconds
                 raise
             return found
@@ -174,6 +218,8 @@ class SchemaRegistry:
     def _apicurio_references(self, path: str, kind: SchemaKind, depth: int) -> tuple[tuple[str, Schema], ...]:
         """Return what a schema refers to. path: of the schema."""
         entries = self._get(f"{path}/references") or []
+        if not isinstance(entries, list):
+            raise SchemaSourceError(f"{path}/references: expected a list; found {entries!r}"[:300])
         if depth > _MAX_REFERENCE_DEPTH or len(entries) > _MAX_REFERENCES:
             raise SchemaError(f"{path} has references nested too deeply, or more than {_MAX_REFERENCES}")
         references = []
@@ -259,7 +305,12 @@ class SchemaRegistry:
         requests = _requests()
         try:
             with self._connected().get(
-                url, timeout=self._options.timeout_seconds, stream=True, allow_redirects=False
+                url,
+                timeout=self._options.timeout_seconds,
+                stream=True,
+                allow_redirects=False,
+                # Of a request, since REQUESTS_CA_BUNDLE of the environment replaces that of a session.
+                verify=self._options.ca_file or True,
             ) as response:
                 body = response.raw.read(_MAX_ANSWER_BYTES + 1, decode_content=True)
                 if len(body) > _MAX_ANSWER_BYTES:
@@ -301,8 +352,6 @@ class SchemaRegistry:
                     session.auth = (options.username.encode(), (options.password or "").encode())
                 if options.token is not None:
                     session.auth = _Bearer(options.token)
-                if options.ca_file is not None:
-                    session.verify = options.ca_file
                 if options.certificate_file is not None:
                     files = (options.certificate_file, options.key_file or options.certificate_file)
                     session.cert = files

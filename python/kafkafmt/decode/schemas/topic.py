@@ -52,6 +52,7 @@ class SchemasTopic:
 
         self._versions: dict[tuple[str, int], _Version] = {}
         self._read(pa.RecordBatchReader.from_stream(source))
+        self._schemas: dict[tuple[str, int], Schema] = {}
         self._by_id: dict[int | str, _Version] = {}
         for found in self._versions.values():
             for key in (found.schema_id, found.guid):
@@ -121,6 +122,9 @@ class SchemasTopic:
     def _schema_of(self, found: _Version, kind: SchemaKind, depth: int) -> Schema:
         name = f"version {found.version} of subject {found.subject}"
         ensure_kind(found.kind, kind, name)
+        known = self._schemas.get((found.subject, found.version))
+        if known is not None:
+            return known
         if depth > _MAX_REFERENCE_DEPTH:
             raise SchemaError(f"{name} has references nested deeper than {_MAX_REFERENCE_DEPTH}")
         references = []
@@ -132,7 +136,8 @@ class SchemasTopic:
                 )
             references.append((reference, self._schema_of(other, kind, depth + 1)))
         content = protobuf_content(found.text) if kind == "PROTOBUF" else found.text
-        return Schema(kind, content, tuple(references))
+        schema = self._schemas[found.subject, found.version] = Schema(kind, content, tuple(references))
+        return schema
 
 
 def _version(place: tuple[str, int], value: Any) -> _Version:

@@ -173,7 +173,8 @@ class DirectorySource(Source):
         return list(self._readers)
 
     def find_timestamp(self, topic_partition: TopicPartition, timestamp_ms: int) -> int | None:
-        return self._readers[topic_partition].find_timestamp(timestamp_ms)
+        skips_damage = self._options.on_corrupt == "skip"
+        return self._readers[topic_partition].find_timestamp(timestamp_ms, skips_damage=skips_damage)
 
     def log_end(self, topic_partition: TopicPartition) -> int:
         return self._readers[topic_partition].log_end
@@ -246,7 +247,8 @@ class DirectorySource(Source):
 
     def _end(self, reader: LogReader) -> None:
         """Make a new reader end before the end of its log, by the options or as a subclass wants it."""
-        reader.bound(TimeRange(None, self._options.times.end_ms))
+        times = TimeRange(None, self._options.times.end_ms)
+        reader.bound(times, skips_damage=self._options.on_corrupt == "skip")
 
     def _list(self) -> None:
         self._listed = time.monotonic()

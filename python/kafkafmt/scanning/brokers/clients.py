@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
+from kafka.errors import KafkaError
 
 from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.logged_errors import LoggedError
+from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.client.raw_producer import RawProducer
+from kafkafmt.scanning.brokers.errors import BrokerError
 from kafkafmt.types import TopicPartition
+
+_Client = TypeVar("_Client")
 
 # The most bytes of a partition in a fetch.
 _FETCH_BYTES = 4 * 1024 * 1024
@@ -50,7 +56,8 @@ class ClientConfig:
     def consumer(self, fetch_bytes: int | None = None, **settings: Any) -> RawConsumer:
         """Return a new consumer without partitions. `settings` override the configuration.
 
-        fetch_bytes: the most bytes of a partition in a fetch, unless they are configured.
+        fetch_bytes: the most bytes of a partition in a fetch, unless they are configured. Raises BrokerError if no
+        broker answers.
         """
         own = {
             "enable_auto_commit": False,
@@ -58,18 +65,35 @@ class ClientConfig:
             "max_partition_fetch_bytes": _FETCH_BYTES if fetch_bytes is None else fetch_bytes,
             "retry_backoff_ms": _BACKOFF_MS,
         }
-        return RawConsumer(**{**own, **self.config, **settings})
+        return self._opened(RawConsumer, {**own, **self.config, **settings})
 
-    def admin(self) -> KafkaAdminClient:
-        """Create an admin client."""
+    def admin(self, bootstrap_ms: int | None = None) -> KafkaAdminClient:
+        """Create an admin client. Raises BrokerError if no broker answers.
+
+        bootstrap_ms: how long it waits for one, unless that is configured. None for kafka-python's own time.
+        """
+        own = {} if bootstrap_ms is None else {"bootstrap_timeout_ms": bootstrap_ms}
         known = {
             name: value for name, value in self.config.items() if name in KafkaAdminClient.DEFAULT_CONFIG
         }
-        return KafkaAdminClient(**known)
+        return self._opened(KafkaAdminClient, {**own, **known})
 
-    def producer(self) -> RawProducer:
-        """Create a producer of whole batches."""
-        return RawProducer(**self.config)
+    def batch_producer(self) -> RawProducer:
+        """Create a producer of whole batches. Raises BrokerError if no broker answers."""
+        return self._opened(RawProducer, self.config)
+
+    def producer(self) -> Producer:
+        """Create a producer of records. Raises BrokerError if no broker answers."""
+        return self._opened(Producer, self.config)
+
+    def _opened(self, client: Callable[..., _Client], config: Mapping[str, Any]) -> _Client:
+        logged = LoggedError()
+        try:
+            with logged.kept():
+                return client(**config)
+        except KafkaError as error:
+            cause = logged.cause(config)
+            raise BrokerError(f"{self.bootstrap_servers}: no broker answers: {error}{cause}") from None
 
 
 def assign(consumer: RawConsumer, positions: Mapping[TopicPartition, int]) -> None:

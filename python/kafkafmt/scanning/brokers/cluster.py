@@ -15,6 +15,7 @@ from kafka.errors import (
     OffsetOutOfRangeError,
     RetriableError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
     for_code,
 )
 
@@ -45,16 +46,19 @@ class SourceBrokers:
 
     Once the brokers have answered, requests are retried while brokers are unavailable, for up to `poll_timeout_ms`.
     Then they raise BrokerError.
+
+    bootstrap_ms: how long the first request waits for a broker, as for `ClientConfig.admin`.
     """
 
-    def __init__(self, options: BrokerOptions) -> None:
+    def __init__(self, options: BrokerOptions, bootstrap_ms: int | None = None) -> None:
         self._options = options
+        self._bootstrap_ms = bootstrap_ms
         self._servers = options.clients.bootstrap_servers
         self._leaders: dict[TopicPartition, int] = {}
 
     @cached_property
     def _admin(self) -> KafkaAdminClient:
-        return self._options.clients.admin()
+        return self._options.clients.admin(self._bootstrap_ms)
 
     @cached_property
     def _peeking(self) -> RawConsumer:
@@ -96,6 +100,19 @@ class SourceBrokers:
         """Return the end of each partition by the isolation level: its high watermark or last stable offset."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
 
+    def local_beginning(self, one: TopicPartition) -> int:
+        """Return the first offset of a partition on the disks of its leader: earlier ones are in tiered storage."""
+
+        def ask(admin: KafkaAdminClient) -> int:
+            try:
+                found = admin.list_partition_offsets({one: OffsetSpec.EARLIEST_LOCAL})
+            except UnsupportedVersionError:  # the broker has no tiered storage
+                return 0
+            ((_, answer),) = found.items()
+            return int(answer.offset)
+
+        return self._asked(ask)
+
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the size of the log of each partition that `partitions` has found, as its leader has it on its disks.
 
@@ -135,11 +152,14 @@ class SourceBrokers:
         Both are the offset itself if it is an edge. In a compressed v0/v1 wrapper, whose first offset is unknown, both
         are its end. In a damaged range, both are its end, and the tasks report the damage. Raises BrokerError.
         """
-        wanted, found = dict(offsets), {}
+        wanted, found, is_alone = dict(offsets), {}, False
         deadline = time.monotonic() + self._options.poll_timeout_ms / 1000
         with broker_errors(self._servers):
             while wanted:
-                assign(self._peeking, {one: max(offset - 1, 0) for one, offset in wanted.items()})
+                asked = {one: max(offset - 1, 0) for one, offset in wanted.items()}
+                if is_alone:
+                    asked = dict([min(asked.items())])
+                assign(self._peeking, asked)
                 try:
                     polled = self._peeking.poll_runs(timeout_ms=_POLL_MS)
                 except CorruptFetchedBatchError as error:
@@ -155,15 +175,18 @@ class SourceBrokers:
                 for one, runs in polled.items():
                     partition = TopicPartition(*one)
                     found[partition] = _edges(runs[0].index[0], wanted.pop(partition))
-                # An answer without a batch means that there is none up to the end of the log.
-                if not polled and all(
-                    self._peeking.highwater(one) is not None for one in self._peeking.assignment()
-                ):
-                    return {**found, **{one: (offset, offset) for one, offset in wanted.items()}}
-                if time.monotonic() > deadline:
+                if not polled and self._are_all_answered():
+                    # If a partition was asked alone, it has no batch up to its end, unless tiered storage is slow.
+                    if is_alone and all(start >= self.local_beginning(one) for one, start in asked.items()):
+                        found.update((one, (wanted[one], wanted.pop(one))) for one in asked)
+                    is_alone = True
+                if wanted and time.monotonic() > deadline:
                     waited = f"no answer in {self._options.poll_timeout_ms} ms ({self._options.names.poll_timeout})"
                     raise BrokerError(f"{self._servers}: {', '.join(map(str, sorted(wanted)))}: {waited}")
         return found
+
+    def _are_all_answered(self) -> bool:
+        return all(self._peeking.highwater(one) is not None for one in self._peeking.assignment())
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         if not specs:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from kafka.errors import OffsetOutOfRangeError
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.records.runs import slice_run
 from kafkafmt.records.trimming import rows_between
+from kafkafmt.scanning.brokers.cluster import SourceBrokers
 from kafkafmt.scanning.brokers.errors import BrokerError, broker_errors
 from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.types import TopicPartition
@@ -77,7 +79,7 @@ class RangeReader:
         self._consumer = consumer
         self._options = options
         self._ahead = ahead
-        self._left = deque(_RangeProgress(one) for one in ranges)
+        self._left = deque(_RangeProgress(one, is_alone=not ahead) for one in ranges)
         self._by_key = {one.key: one for one in self._left}
 
     def runs(self) -> Generator[tuple[PartitionRange, BatchRun], None, None]:
@@ -121,7 +123,7 @@ class RangeReader:
                 continue  # batches of a later range
             elif not current.is_new:
                 self._begin_at(current, before)
-            elif self._is_answered(current):
+            elif self._is_answered(current) and self._is_conclusive(current, before):
                 return  # compaction left no batch up to the end
             elif time.monotonic() > current.deadline:
                 waited = (
@@ -154,6 +156,22 @@ class RangeReader:
         """Return whether the broker has answered at this position, and its log reaches the end of the range."""
         highwater = self._consumer.highwater(one.key)
         return highwater is not None and highwater >= one.wanted.end
+
+    def _is_conclusive(self, one: _RangeProgress, offset: int) -> bool:
+        """Return whether an answer without batches means that the log has none from an offset on.
+
+        A broker also answers so if batches of other partitions fill the response, or if it waits too long for tiered
+        storage. So the partition is fetched alone, and below the offsets on the disks of its leader no answer counts.
+        """
+        if not one.is_alone:
+            one.is_alone = True
+            self._return_later(one)
+            self._begin_at(one, offset)
+            return False
+        if one.local_start is None:
+            with closing(SourceBrokers(self._options)) as cluster:
+                one.local_start = cluster.local_beginning(one.wanted.topic_partition)
+        return offset >= one.local_start
 
     def _poll(self, current: _RangeProgress) -> bool:
         """Keep what has arrived of each partition. Return whether that was anything.
@@ -213,11 +231,14 @@ class _RangeProgress:
     """How far a range was read.
 
     fetched: what the consumer has returned of it. is_resumed: whether the consumer fetches the partition. is_new:
-    whether nothing was read since the partition was assigned. deadline: for the next batch.
+    whether nothing was read since the partition was assigned. is_alone: whether no other partition is fetched with it.
+    local_start: the first offset on the disks of the leader, if it was asked for. deadline: for the next batch.
     """
 
-    def __init__(self, wanted: PartitionRange) -> None:
+    def __init__(self, wanted: PartitionRange, *, is_alone: bool) -> None:
         self.wanted = wanted
+        self.is_alone = is_alone
+        self.local_start: int | None = None
         self.key = KafkaTopicPartition(*wanted.topic_partition)
         self.fetched: deque[BatchRun] = deque()
         self.is_resumed = False

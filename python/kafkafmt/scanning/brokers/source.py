@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # The assumed size of a record if brokers do not tell the sizes of logs.
 _RECORD_BYTES = 1024
 _LEAST_FETCH_BYTES = 64 * 1024
+# A scan fails after this time if its cluster does not answer at the start.
+_BOOTSTRAP_MS = 5000
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class BrokerSource:
     """The records of a cluster. A `RecordSource`.
 
     partitions: those that are read; None for all of the topics. start, end: timestamps in milliseconds; None for those
-    of the partitions. batch_bytes: about the size of an Arrow batch.
+    of the partitions. batch_bytes: about the size of an Arrow batch. has_answered: whether the brokers have answered
+    before. If they are unavailable later, the source waits longer for them.
     """
 
     options: BrokerOptions
@@ -70,6 +73,7 @@ class BrokerSource:
     start: int | None
     end: int | None
     batch_bytes: int
+    has_answered: bool = False
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return the offsets of the partitions. The first call fixes them.
@@ -90,7 +94,7 @@ class BrokerSource:
 
     def refreshed(self, read: Mapping[TopicPartition, int]) -> BrokerSource:
         """Return the source as it is now, without bounds of time."""
-        return replace(self, start=None, end=None)
+        return replace(self, start=None, end=None, has_answered=True)
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
@@ -125,7 +129,8 @@ class BrokerSource:
 
     @cached_property
     def _found(self) -> _Found:
-        with closing(SourceBrokers(self.options)) as cluster:
+        bootstrap_ms = None if self.has_answered else _BOOTSTRAP_MS
+        with closing(SourceBrokers(self.options, bootstrap_ms)) as cluster:
             partitions = self._partitions(cluster)
             first, last = cluster.beginnings(partitions), cluster.ends(partitions)
             starts = {} if self.start is None else cluster.at_timestamp(partitions, self.start)

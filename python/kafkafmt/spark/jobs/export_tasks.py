@@ -61,13 +61,13 @@ def run_export_on_spark(
     finally:
         for table in tables:
             with contextlib.suppress(*FAILURES):
-                table.plan.abort(table.files)
+                table.plan.abort(table.files, has_ended=False)
                 _remove_other_attempts(table.plan, [])
 
 
 def _committed(table: _Table) -> TableReport:
     if table.error is not None:
-        table.plan.abort(table.files)
+        table.plan.abort(table.files, has_ended=not table.is_repeated)
         report = failed(table.plan, table.error)
     else:
         report = committed(table.plan, table.files)

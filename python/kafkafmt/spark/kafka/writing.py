@@ -72,7 +72,7 @@ class SendJob:
             first = next(filled, None)
             if first is None:
                 return TaskStats(forwarder.stats)
-            producer = self.clients.producer()
+            producer = self.clients.batch_producer()
             try:
                 pending: deque[RecordsFuture] = deque(self._sent(first, producer, forwarder))
                 for part in filled:

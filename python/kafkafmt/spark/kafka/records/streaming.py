@@ -87,13 +87,18 @@ class RecordStream:
     ) -> dict[TopicPartition, int]:
         """Return the end offsets of a micro-batch: the ends of the logs, or within the limit.
 
+        start: None if Spark does not pass it. Then lost records are found when the tasks are planned.
+
         Returns `start` if there are fewer offsets than minOffsetsPerTrigger. Raises DataLossError and BrokerError.
         """
         known = start if start is not None else {}
         self._list(known)
         self._losses.report_missing(known, self._ends.keys())
         wanted = self._ends if self._target is None else self._ends.keys() & self._target.keys()
-        firsts = {one: self._first_offset(one, known.get(one)) for one in sorted(wanted)}
+        firsts = {
+            one: self._first[one] if start is None else self._first_offset(one, known.get(one))
+            for one in sorted(wanted)
+        }
         ends = {one: max(first, self._end_offset(one)) for one, first in firsts.items()}
         if limit != UNLIMITED:
             if known and self._is_to_wait(sum(ends[one] - firsts[one] for one in ends)):

@@ -25,7 +25,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from _kafkafmt.client.murmur2 import murmur2
 from kafkafmt._util.options import Option
 from kafkafmt.columns.arrow import boolean_array
-from kafkafmt.net import Producer
 from kafkafmt.scanning.brokers.clients import ClientConfig
 from kafkafmt.scanning.brokers.errors import broker_errors
 from kafkafmt.spark.kafka.clients import parse_record_producers
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kafkafmt.client.accumulator import RecordsFuture
+    from kafkafmt.client.producer import Producer
 
 _LOG = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class RecordSendJob:
             first = next(filled, None)
             if first is None:
                 return SentRecords(0)
-            producer = Producer(**self.clients.config)
+            producer = self.clients.producer()
             pending: deque[RecordsFuture] = deque()
             try:
                 for part in _chained(first, filled):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 import kafkafmt as kf
 from kafkafmt.log import LogAppender
-from kafkafmt.log.cut import LogCut, cut_at, cut_before_time
+from kafkafmt.log.cut import LogCut
+from kafkafmt.log.cutting import cut_at, cut_before_time
 from kafkafmt.log.partition_log import PartitionLog
 from log.samples import DAY, batch, marker, transactional
 from log.test_reader import offsets, reader_of
@@ -44,6 +46,19 @@ def test_cut_before_time_when_a_record_is_as_late_then_ends_before_it_and_else_t
     assert cut_before_time(log, DAY + 17) == LogCut(17, {})
     assert cut_before_time(log, DAY - 1) == LogCut(0, {})
     assert cut_before_time(log, DAY + 30) is None
+
+
+def test_cut_before_time_when_damage_is_skipped_then_regards_the_other_batches(tmp_path: Path) -> None:
+    write(tmp_path / "t-0", [transactional(0, 1, 10), batch(10, 10), transactional(20, 2, 10), batch(30, 10)])
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[len(transactional(0, 1, 10)) + 16] = 99  # the magic of the second batch
+    path.write_bytes(data)
+    os.utime(path, (0, 0))  # nothing is writing it
+    log = PartitionLog(tmp_path / "t-0")
+    with pytest.raises(kf.KafkaFormatError):
+        cut_before_time(log, DAY + 33)
+    assert cut_before_time(log, DAY + 33, skips_damage=True) == LogCut(33, {1: 0, 2: 20})
 
 
 def test_read_when_a_transaction_is_open_at_the_cut_then_its_records_are_left_out_and_later_ones_are_not(

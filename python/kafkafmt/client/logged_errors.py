@@ -1,0 +1,63 @@
+"""Errors that a Kafka client only logs, for the message of the error that it raises.
+
+If no broker answers, kafka-python raises only that the time is over. It logs the reason: a refused connection, a failed
+TLS handshake, a wrong password.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+_LOGGER = logging.getLogger("kafka")
+_CLOSED = "socket disconnected"
+_SASL_HINT = ", as brokers do if they do not accept a user, a password or a mechanism"
+
+
+class LoggedError(logging.Handler):
+    """The first error that kafka-python logs within a block.
+
+    It may be of another client of the process, if that logs an error at the same time.
+    """
+
+    _lock = Lock()  # of the next two
+    _blocks = 0
+    _propagated = True
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._message = ""
+
+    def cause(self, config: Mapping[str, Any]) -> str:
+        """Return the error in parentheses, for the end of a message; empty without one. config: of the client."""
+        if not self._message:
+            return ""
+        is_sasl = "SASL" in config.get("security_protocol", "")
+        # kafka-python may lose the answer of a broker that closes the connection after it.
+        hint = _SASL_HINT if is_sasl and self._message.endswith(_CLOSED) else ""
+        return f" ({self._message}{hint})"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._message = self._message or record.getMessage().partition("\n")[0]
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what kafka-python logs within the block from the log, unless the level is DEBUG: it logs many errors."""
+        cls = type(self)
+        with cls._lock:
+            if not cls._blocks:
+                cls._propagated = _LOGGER.propagate
+                _LOGGER.propagate = cls._propagated and _LOGGER.isEnabledFor(logging.DEBUG)
+            cls._blocks += 1
+        _LOGGER.addHandler(self)
+        try:
+            yield
+        finally:
+            _LOGGER.removeHandler(self)
+            with cls._lock:
+                cls._blocks -= 1
+                if not cls._blocks:
+                    _LOGGER.propagate = cls._propagated

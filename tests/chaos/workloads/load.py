@@ -1,0 +1,6 @@
+"""How much the producers send."""
+
+PARTITIONS = 3
+PAUSE_SECONDS = 0.2
+MOST_A_PAUSE = 24
+LEAST_BYTES, MOST_BYTES = 64, 1200

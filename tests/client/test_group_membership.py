@@ -1,0 +1,101 @@
+"""A member whose join takes longer than a poll: a later poll takes over the outcome."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.coordinator.base import Generation, MemberState
+from kafka.future import Future
+
+from kafkafmt.client.group_membership import GroupMembership
+
+
+class Manager:
+    """Runs nothing: the test ends the join. A wait for what has not ended times out at once."""
+
+    def __init__(self) -> None:
+        self.join = Future()
+
+    def call_soon(self, _: object) -> Future:
+        return self.join
+
+    async def wait_for(self, future: Future, _: float | None) -> Any:
+        if not future.is_done:
+            raise kafka_errors.KafkaTimeoutError
+        return future.value
+
+
+class Subscription:
+    """To one topic, whose partitions the group assigns."""
+
+    subscription = frozenset({"t"})
+
+    def partitions_auto_assigned(self) -> bool:
+        return True
+
+
+class Leader(GroupMembership):
+    """The leader of a stable group. Nothing is sent."""
+
+    def __init__(self) -> None:
+        self.config = {"api_version": (4, 0), "retry_backoff_ms": 100, "assignors": ()}
+        self._lock = threading.RLock()
+        self._manager = Manager()
+        self._subscription = Subscription()
+        self._generation = Generation.NO_GENERATION
+        self._join_task = None
+        self.rejoin_needed = self.rejoining = False
+        self.state = MemberState.STABLE
+        self._assignment_snapshot = self._metadata_snapshot = {"t": 3}
+        self._joined_subscription = self._subscription.subscription
+        self.has_heartbeat = True
+        self.assigned: list[bytes] = []
+
+    def _auto_assign_all_partitions(self) -> bool:
+        return False
+
+    async def ensure_coordinator_ready_async(self, timeout_ms: float | None = None) -> bool:
+        return True
+
+    async def _on_join_prepare_async(self, *_: object, timeout_ms: float | None = None) -> None:
+        pass
+
+    async def _on_join_complete_async(self, *found: Any) -> None:
+        self.assigned.append(found[-1])
+
+    def _disable_heartbeat(self) -> None:
+        self.has_heartbeat = False
+
+    def _enable_heartbeat(self) -> None:
+        self.has_heartbeat = True
+
+    def poll_group(self) -> bool:
+        """What `poll` does of it: whether the member is ready."""
+        return not self.need_rejoin() or bool(ended(self.join_group_async(timeout_ms=1)))
+
+
+def ended(coroutine: Coroutine[Any, Any, object]) -> object:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+def test_poll_when_a_join_outlasts_it_then_a_later_poll_takes_over_the_assignment() -> None:
+    leader = Leader()
+    assert leader.poll_group()
+    leader._metadata_snapshot = {"t": 4}
+    assert not leader.poll_group()
+    assert not leader.has_heartbeat
+    leader._assignment_snapshot = leader._metadata_snapshot  # the join goes on in kafka-python's thread
+    assert not leader.poll_group()
+    leader._manager.join.success(b"four partitions")
+    assert leader.poll_group()
+    assert leader.assigned == [b"four partitions"]
+    assert (leader.state, leader.has_heartbeat) == (MemberState.STABLE, True)
+    assert not leader.need_rejoin()
