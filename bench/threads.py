@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import kafkafmt as kf
 from bench.table import aligned
@@ -34,7 +35,7 @@ def stored(codec: str) -> bytes:
 
 def by_batch(data: bytes) -> None:
     """Read each value, batch by batch."""
-    for batch in kf.MemoryRecords(data):
+    for batch in kf.MemoryRecords(data).batches():
         for record in batch:
             record.value  # noqa: B018
 
@@ -60,14 +61,13 @@ def seconds(work: Callable[[bytes], None], copies: list[bytes]) -> float:
         begin.wait()
         work(data)
 
-    threads = [threading.Thread(target=run, args=(data,)) for data in copies]
-    for thread in threads:
-        thread.start()
-    begin.wait()
-    started = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - started
+    with ThreadPoolExecutor(len(copies)) as threads:
+        works = [threads.submit(run, data) for data in copies]
+        begin.wait()
+        started = time.perf_counter()
+        for done in works:
+            done.result()
+        return time.perf_counter() - started
 
 
 def main() -> None:
@@ -91,7 +91,7 @@ def main() -> None:
         rates = (_RECORDS / one, count * _RECORDS / many)
         least = "" if work is numbers else f">= {_LEAST * count / 2:g}"
         rows.append([name, *(f"{rate:,.0f}" for rate in rates), f"{rates[1] / rates[0]:.2f}", least])
-    print("\n".join(aligned(rows)))
+    print(aligned(rows))
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
 
 

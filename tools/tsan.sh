@@ -16,5 +16,5 @@ if [ ! -x "$folder/venv/bin/python" ]; then
     "$python" -m venv "$folder/venv"
 fi
 tools/free_threaded.sh "$folder/venv" -C cmake.define.KAFKAFMT_TSAN=ON -C cmake.build-type=Debug
-TSAN_OPTIONS="suppressions=$PWD/tools/tsan_suppressions.txt halt_on_error=1 exitcode=66" \
+PYTHON_GIL=0 TSAN_OPTIONS="suppressions=$PWD/tools/tsan_suppressions.txt halt_on_error=1 exitcode=66" \
     "$folder/venv/bin/python" -m pytest -m "not broker and not oracle and not spark" "${@:-tests/threads}"
