@@ -15,7 +15,7 @@ FUZZ_TARGETS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults chaos test-asan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
+.PHONY: help demo test test-all test-rest build lint docs test-faults chaos test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -68,6 +68,12 @@ chaos: build ## let faults strike brokers, mirrors, a gateway and clients for 20
 
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/sanitized.sh $(TEST_ARGS)
+
+test-threads: ## run the tests of kernels and what is above them in 4 threads at once, on a Python without a GIL (PYTHON=python3.14t)
+	@tools/parallel.sh $(TEST_ARGS)
+
+test-tsan: ## run the tests of shared objects under ThreadSanitizer (TSAN_PYTHON names an instrumented CPython)
+	@tools/tsan.sh $(TEST_ARGS)
 
 fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), with clang
 	@tools/system.sh clang

@@ -14,17 +14,22 @@ Kafka's Java writes it, goes to the block decompressor directly, which is faster
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-import lz4.block
-import lz4.frame
-
+from kafkafmt.codecs.lz4_header import header_checksum
 from kafkafmt.codecs.streams import CHUNK_BYTES, PayloadStream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
+
+if sys.version_info >= (3, 14):
+    from kafkafmt.codecs import cramjam_lz4 as lz4_block
+    from kafkafmt.codecs import cramjam_lz4 as lz4_frame
+else:
+    import lz4.block as lz4_block
+    import lz4.frame as lz4_frame
 
 # The range of Kafka's compression.lz4.level. 1, 2 and None are the fast mode; 12 to 17 are the same.
 LEVELS = range(1, 18)
@@ -52,9 +57,9 @@ _idle_contexts: deque[Any] = deque(maxlen=16)
 def decompress(data: bytes | memoryview, limit: int) -> bytes:
     if limit >= _BLOCK_BYTES and _is_one_block(data):
         try:
-            output: bytes = lz4.block.decompress(data[_ONE_BLOCK.size : -len(_END_MARK)], _BLOCK_BYTES)
+            output: bytes = lz4_block.decompress(data[_ONE_BLOCK.size : -len(_END_MARK)], _BLOCK_BYTES)
             return output
-        except lz4.block.LZ4BlockError:
+        except lz4_block.LZ4BlockError:
             pass  # the frame decompressor raises the error
     return _decompress_frames(data, limit)
 
@@ -99,10 +104,10 @@ def _decompress_frame(data: bytes | memoryview, limit: int) -> tuple[bytes, int]
     try:
         context = _idle_contexts.pop()
     except IndexError:
-        context = lz4.frame.create_decompression_context()
+        context = lz4_frame.create_decompression_context()
     room = min(limit, len(data) * _LIKELY_EXPANSION + _BLOCK_BYTES) + 1
     try:
-        output, position, ended = lz4.frame.decompress_chunk(context, data, max_length=room)
+        output, position, ended = lz4_frame.decompress_chunk(context, data, max_length=room)
     except RuntimeError as error:
         view = memoryview(data)
         if not _has_checksum_of_v0(view):
@@ -130,7 +135,7 @@ def _continue_frame(
         rest = view[position:]
         room = min(remaining, len(rest) * _LIKELY_EXPANSION + _BLOCK_BYTES) + 1
         try:
-            output, consumed, ended = lz4.frame.decompress_chunk(context, rest, max_length=room)
+            output, consumed, ended = lz4_frame.decompress_chunk(context, rest, max_length=room)
         except RuntimeError as error:
             raise CorruptRecordError(f"lz4: expected a block, found {error}") from error
         if not ended and not output and not consumed:
@@ -166,7 +171,7 @@ def _chunks(view: memoryview, limit: int) -> Iterator[bytes]:
         while not ended:
             room = min(remaining + 1, CHUNK_BYTES)
             try:
-                output, consumed, ended = lz4.frame.decompress_chunk(
+                output, consumed, ended = lz4_frame.decompress_chunk(
                     context, view[position:], max_length=room
                 )
             except RuntimeError as error:
@@ -192,7 +197,7 @@ def _begin_frame(view: memoryview, position: int) -> tuple[Any, int]:
     if _has_checksum_of_v0(frame):
         context, length = _context_past_header_of_v0(frame)
         return context, position + length
-    return lz4.frame.create_decompression_context(), position
+    return lz4_frame.create_decompression_context(), position
 
 
 def ignoring_header_checksum(data: bytes | memoryview) -> bytes | memoryview:
@@ -208,7 +213,7 @@ def ignoring_header_checksum(data: bytes | memoryview) -> bytes | memoryview:
     offset = _checksum_offset(view)
     if offset >= len(view):
         return data
-    checksum = _header_checksum(bytes(view[_FLG_OFFSET:offset]))
+    checksum = header_checksum(bytes(view[_FLG_OFFSET:offset]))
     return b"".join((view[:offset], bytes((checksum,)), view[offset + 1 :]))
 
 
@@ -220,48 +225,30 @@ def _has_checksum_of_v0(frame: memoryview) -> bool:
     if len(frame) <= _HC_OFFSET or frame[_FLG_OFFSET] & _DICTIONARY_FLAG:
         return False
     offset = _checksum_offset(frame)
-    return offset < len(frame) and frame[offset] == _header_checksum(bytes(frame[:offset]))
+    return offset < len(frame) and frame[offset] == header_checksum(bytes(frame[:offset]))
 
 
 def _context_past_header_of_v0(frame: memoryview) -> tuple[Any, int]:
     offset = _checksum_offset(frame)
     described = bytes(frame[_FLG_OFFSET:offset])
-    header = _FRAME_MAGIC + described + bytes((_header_checksum(described),))
-    context = lz4.frame.create_decompression_context()
+    header = _FRAME_MAGIC + described + bytes((header_checksum(described),))
+    context = lz4_frame.create_decompression_context()
     try:
-        lz4.frame.decompress_chunk(context, header)
+        lz4_frame.decompress_chunk(context, header)
     except RuntimeError as error:
         raise CorruptRecordError(f"lz4: expected a frame header, found {error}") from error
     return context, offset + 1
 
 
 def compress(data: bytes | memoryview, level: int | None, magic: int) -> bytes:
-    frame: bytes = lz4.frame.compress(
+    frame: bytes = lz4_frame.compress(
         data,
         compression_level=level or 0,
-        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_size=lz4_frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
         store_size=False,
     )
     if magic > 0:
         return frame
-    checksum = _header_checksum(frame[:_HC_OFFSET])
+    checksum = header_checksum(frame[:_HC_OFFSET])
     return b"".join((frame[:_HC_OFFSET], bytes((checksum,)), memoryview(frame)[_HC_OFFSET + 1 :]))
-
-
-@lru_cache(maxsize=16)
-def _header_checksum(header: bytes) -> int:
-    """Return the second byte of the xxHash32 of a header of fewer than 16 bytes, which has no dictionary."""
-    prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-    mask = 0xFFFFFFFF
-    accumulator = prime5 + len(header)
-    whole = len(header) & ~3
-    for start in range(0, whole, 4):
-        accumulator = accumulator + int.from_bytes(header[start : start + 4], "little") * prime3 & mask
-        accumulator = (accumulator << 17 | accumulator >> 15) * prime4 & mask
-    for octet in header[whole:]:
-        accumulator = accumulator + octet * prime5 & mask
-        accumulator = (accumulator << 11 | accumulator >> 21) * prime1 & mask
-    accumulator = (accumulator ^ accumulator >> 15) * prime2 & mask
-    accumulator = (accumulator ^ accumulator >> 13) * prime3 & mask
-    return (accumulator ^ accumulator >> 16) >> 8 & 0xFF

@@ -11,9 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import zstandard
-
 from kafkafmt.codecs.streams import CHUNK_BYTES, PayloadStream
+from kafkafmt.codecs.zstd_library import zstandard
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError
 
 LEVELS = range(-7, 23)

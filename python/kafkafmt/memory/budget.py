@@ -4,7 +4,7 @@ It is the pool of Memory Management in Kafka Streams, "Summary", from which cach
 BufferPool is such a pool without children.
 
 The budget only counts. A caller that has reserved bytes allocates as many itself. Bytes that a child has reserved count
-in all its parents. `_kafkafmt.streams.reservations` counts, under the GIL and without a lock. This module adds waiting,
+in all its parents. `_kafkafmt.streams.reservations` counts, and serves the callers that wait. This module adds waiting,
 the callbacks that release bytes before a caller waits, and the shares of other processes.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from _kafkafmt.streams.reservations import Account, Reservation, Waiter
@@ -20,6 +21,7 @@ from kafkafmt._util.sizes import parse_size
 from kafkafmt.memory.errors import MemoryBudgetError
 
 _asking = threading.local()
+_naming = threading.Lock()  # guards the lists of children; nothing waits under it
 
 
 class Usage(NamedTuple):
@@ -63,14 +65,15 @@ class MemoryBudget(Account):
         If a child has that name already, a number is appended: `cache-2`. `close` of the child removes it again.
         """
         size = None if total_bytes is None else parse_size(total_bytes)
-        taken = {child.name.removeprefix(f"{self.name}.") for child in self._children}
-        number, unique = 1, name
-        while unique in taken:
-            number += 1
-            unique = f"{name}-{number}"
-        child = type(self).__new__(type(self))
-        child._begin(size, unique, self)
-        self._children.append(child)
+        with _naming:
+            taken = {child.name.removeprefix(f"{self.name}.") for child in self._children}
+            number, unique = 1, name
+            while unique in taken:
+                number += 1
+                unique = f"{name}-{number}"
+            child = type(self).__new__(type(self))
+            child._begin(size, unique, self)
+            self._children.append(child)
         return child
 
     def reserve(self, size_bytes: int, timeout: float | None = None) -> Reservation:
@@ -144,7 +147,7 @@ class MemoryBudget(Account):
         self._callbacks.append(callback)
 
         def forget() -> None:
-            if callback in self._callbacks:
+            with suppress(ValueError):  # a second call finds none
                 self._callbacks.remove(callback)
 
         return forget
@@ -178,8 +181,9 @@ class MemoryBudget(Account):
         Callers that wait get MemoryBudgetError. Existing reservations stay valid until they are released.
         """
         self._close()
-        if self._above is not None and self in self._above._children:
-            self._above._children.remove(self)
+        if self._above is not None:
+            with _naming, suppress(ValueError):  # a second call finds none
+                self._above._children.remove(self)
 
     def usage(self) -> list[Usage]:
         """Return the usage of this budget and of all budgets under it, parents first."""

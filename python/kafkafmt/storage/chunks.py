@@ -107,7 +107,7 @@ class DecompressZstd:
     max_bytes: int
 
     def decode(self, chunk: memoryview, number: int) -> bytes:
-        import zstandard
+        from kafkafmt.codecs.zstd_library import zstandard
 
         try:
             size = zstandard.frame_content_size(chunk)

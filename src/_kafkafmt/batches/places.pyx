@@ -23,7 +23,7 @@ cdef class BatchPlaces:
     """Known places, ascending by offset and by position. The first one is `base_offset` at position 0.
 
     most: beyond it, every second place is forgotten. stride_bytes: `remember_run` remembers one place in that many
-    bytes. Threads may share it.
+    bytes. Threads may share it: each method is a critical section, and runs no Python code.
     """
 
     cdef Place* places
@@ -102,10 +102,12 @@ cdef class BatchPlaces:
             self.add(row.last_offset + 1, row.position + row.size)
         return 0
 
+    @cython.critical_section
     def remember(self, int64_t offset, int64_t position):
         """Remember that a batch begins at `position`, and that all batches before it end below `offset`."""
         self.add(offset, position)
 
+    @cython.critical_section
     def remember_run(self, BatchRun run not None):
         """Remember places of a run's batches, and the position after the run."""
         cdef Py_ssize_t i
@@ -120,6 +122,7 @@ cdef class BatchPlaces:
                 self.add_after(row)
         self.add_after(&run.rows[run.count - 1])
 
+    @cython.critical_section
     def position_for(self, int64_t offset):
         """Return the last known position of a batch before which all batches end below `offset`."""
         cdef Py_ssize_t low = 0, high = self.count, middle
@@ -131,6 +134,7 @@ cdef class BatchPlaces:
                 high = middle
         return self.places[max(low - 1, <Py_ssize_t>0)].position if self.count else 0
 
+    @cython.critical_section
     def offset_above(self, int64_t position):
         """Return an offset above those of all batches before `position`; None if none is known."""
         cdef Py_ssize_t low = 0, high = self.count, middle

@@ -14,6 +14,7 @@ from libc.string cimport memcpy
 
 from .batch_header cimport fill_row, minimum_size
 from ..wire.bytes cimport get_int32, unlikely
+from ..wire.guard cimport exchange
 from ..crc.checksums cimport first_invalid
 from ..wire.layout cimport *
 from ..wire.rows cimport BatchRow
@@ -115,9 +116,9 @@ cdef Stop scan_rows(
     return stop
 
 
-# A block of unused rows for the next scan, because fresh memory costs more than filling it. Protected by the GIL.
-cdef BatchRow* spare_rows = NULL
-cdef Py_ssize_t spare_capacity = 0
+# A block of unused rows for the next scan, because fresh memory costs more than filling it. It begins with its
+# capacity. A thread exchanges it for NULL before it uses the block.
+cdef void* spare_rows = NULL
 
 
 @cython.final
@@ -130,21 +131,19 @@ cdef class IndexMemory:
         self.capacity = self.count = 0
 
     def __dealloc__(self):
-        global spare_rows, spare_capacity
-        if spare_rows == NULL and self.capacity <= MAX_SPARE_ROWS:
-            spare_rows = self.rows
-            spare_capacity = self.capacity
-        else:
-            free(self.rows)
+        cdef void* unused = self.rows
+        if unused != NULL and self.capacity <= MAX_SPARE_ROWS:
+            (<Py_ssize_t*>unused)[0] = self.capacity
+            unused = exchange(&spare_rows, unused)
+        free(unused)
 
     cdef int take_spare(self) except -1:
         """Take the spare block of rows, or allocate MIN_ROWS rows."""
-        global spare_rows
-        if spare_rows == NULL:
+        cdef void* spare = exchange(&spare_rows, NULL)
+        if spare == NULL:
             return self.resize(MIN_ROWS)
-        self.rows = spare_rows
-        self.capacity = spare_capacity
-        spare_rows = NULL
+        self.rows = <BatchRow*>spare
+        self.capacity = (<Py_ssize_t*>spare)[0]
         return 0
 
     cdef int resize(self, Py_ssize_t capacity) except -1:
@@ -237,9 +236,15 @@ cdef class BatchRun:
 
     @property
     def index(self):
-        if self._index is None:
-            self._index = np.ndarray(self.count, INDEX_DTYPE, self.memory)
-        return self._index
+        with cython.critical_section(self):
+            index = self._index
+        if index is None:
+            made = np.ndarray(self.count, INDEX_DTYPE, self.memory)
+            with cython.critical_section(self):
+                if self._index is None:  # no other thread has made it meanwhile
+                    self._index = made
+                index = self._index
+        return index
 
     @property
     def end_position(self):
@@ -256,9 +261,15 @@ cdef class BatchRun:
         return 0
 
     cdef object slice(self, Py_ssize_t start, Py_ssize_t stop):
-        if self._view is None:
-            self._view = memoryview(self.buffer).cast("B")
-        return self._view[start:stop]
+        with cython.critical_section(self):
+            view = self._view
+        if view is None:
+            made = memoryview(self.buffer).cast("B")
+            with cython.critical_section(self):
+                if self._view is None:
+                    self._view = made
+                view = self._view
+        return view[start:stop]
 
     def first_reaching(self, int64_t offset):
         """Return the number of the first batch that ends at `offset` or later; None if none does."""

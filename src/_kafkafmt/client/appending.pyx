@@ -1,20 +1,20 @@
-"""Append a record to the open batch of its partition, by one native call and without a lock.
+"""Append a record to the open batch of its partition, by one native call and without the accumulator's lock.
 
-The GIL takes the lock's place. From the moment that a batch is looked up until its record is written no Python code
-runs and the GIL is not released, so no other thread runs either:
+The write of a record is a critical section on the builder, in which no Python code runs:
 
-- A thread that closes a batch sets its `builder` to None first, and builds it afterwards. An append comes before that
-  assignment, and its record is in the batch; or it comes after it, and finds no builder.
+- A thread that closes a batch sets its `builder` to None first, which closes the builder to these appends, and builds
+  it afterwards. So the record of an append is in the batch, or the append finds no open builder.
 - A builder that runs Python code, for an unusual buffer or header, is busy meanwhile. An append leaves it alone.
 
 Whatever would run Python code, such as making an object, which may collect garbage, comes before or after. A record
 that cannot be appended so is left to the caller, which takes the general path.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_GetItemRef
 from cpython.exc cimport PyErr_Clear
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
@@ -26,10 +26,12 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from ..records.build cimport append_at_once
+from ..records.build cimport append_at_once, end_appends_at_once
+from ..wire.guard cimport IS_FREE_THREADED, exchange
 from ..wire.python_fields cimport MAX_VARINT_SIZE, NOT_HELD
 from ..wire.rows cimport RecordRow
 from ..wire.varint cimport write_varlong
+from .partitions cimport owned
 from .record_place cimport RecordPlace, new_place
 
 cdef extern from "Python.h":
@@ -42,52 +44,91 @@ cdef extern from "Python.h":
 cdef class BatchState:
     """The fields of a `ProducerBatch`, which has most of its methods, and the changes that two threads may race for.
 
-    A change is one call that runs no Python code before it is done. So it needs no lock.
+    A change is one critical section that runs no Python code before it is done. The outcome is set once. Fields without
+    a property are set before other threads know the batch, or one thread at a time uses them.
+
+    builder: takes records; None once no more may be appended. _builder: has the records until they are compressed.
     """
 
     def __cinit__(self):
         self.order = ()
         self.compression_ratio = 1.0
         self.was_half_full = True
-        self._parts = []
+        self.parts_ = []
         self.listeners = []
+
+    @property
+    def builder(self):
+        with cython.critical_section(self):
+            return self.builder_
+
+    @builder.setter
+    def builder(self, builder):
+        with cython.critical_section(self):
+            before = self.builder_
+            self.builder_ = builder
+        if before is not builder:
+            end_appends_at_once(before)
+
+    @property
+    def _builder(self):
+        with cython.critical_section(self):
+            return self.closing_builder_
+
+    @_builder.setter
+    def _builder(self, builder):
+        with cython.critical_section(self):
+            _before, self.closing_builder_ = self.closing_builder_, builder  # released afterwards
+
+    @property
+    def _data(self):
+        with cython.critical_section(self):
+            return self.data_
+
+    @_data.setter
+    def _data(self, data):
+        with cython.critical_section(self):
+            _before, self.data_ = self.data_, data
+
+    @property
+    def _parts(self):
+        with cython.critical_section(self):
+            return self.parts_
 
     def _end(self, outcome):
         """Set the outcome, and return the listeners to call; None if it was done or split before."""
-        cdef list listeners = self.listeners
-        if self.outcome is not None or self._parts:
-            return None
-        self.outcome = outcome
-        self.listeners = []
+        cdef list listeners, none = []
+        with cython.critical_section(self):
+            if self.outcome is not None or self.parts_:
+                return None
+            self.outcome = outcome
+            listeners = self.listeners
+            self.listeners = none
         return listeners
 
     def _replace(self, list parts not None):
         """Set the parts that it was split into, and return the listeners to pass to them."""
-        cdef list listeners = self.listeners
-        self._parts = parts
-        self.listeners = []
+        cdef list listeners, _before, none = []
+        with cython.critical_section(self):
+            _before = self.parts_
+            self.parts_ = parts
+            listeners = self.listeners
+            self.listeners = none
         return listeners
 
     def _listen(self, listener):
         """Keep a listener for `_end` or `_replace`. Return False if one of them came before."""
-        if self.outcome is not None or self._parts:
-            return False
-        self.listeners.append(listener)
+        with cython.critical_section(self):
+            if self.outcome is not None or self.parts_:
+                return False
+            self.listeners.append(listener)
         return True
-
-
-cdef void let_go(Fields* fields) noexcept:
-    """Release the buffers that `RecordAppender.hold` acquired."""
-    if fields.key_view.len != NOT_HELD:
-        PyBuffer_Release(&fields.key_view)
-    if fields.value_view.len != NOT_HELD:
-        PyBuffer_Release(&fields.value_view)
 
 
 cdef bint hold_bytes(object source, const uint8_t** data, int32_t* size, Py_buffer* view) noexcept:
     """Point at the bytes of a key or value. Return False for an object that the general path must look at.
 
-    A bytearray can be neither changed nor resized before the GIL is released.
+    With the GIL a bytearray can be neither changed nor resized before it is released.
     """
     cdef Py_ssize_t length
     view.len = NOT_HELD
@@ -97,10 +138,10 @@ cdef bint hold_bytes(object source, const uint8_t** data, int32_t* size, Py_buff
     if PyBytes_CheckExact(source):
         data[0] = <const uint8_t*>PyBytes_AS_STRING(source)
         length = PyBytes_GET_SIZE(source)
-    elif PyByteArray_CheckExact(source):
+    elif not IS_FREE_THREADED and PyByteArray_CheckExact(source):
         data[0] = <const uint8_t*>PyByteArray_AS_STRING(source)
         length = PyByteArray_GET_SIZE(source)
-    elif PyMemoryView_Check(source):
+    elif PyMemoryView_Check(source) or PyByteArray_CheckExact(source):
         if get_buffer(source, view, PyBUF_SIMPLE) < 0:  # it is released or not contiguous
             PyErr_Clear()
             view.len = NOT_HELD
@@ -135,11 +176,10 @@ cdef class RecordAppender:
     def __cinit__(self):
         self.batches = {}
         self.place_class = RecordPlace
-        self.headers = NULL
-        self.headers_capacity = 0
+        self.spare_headers = NULL
 
     def __dealloc__(self):
-        PyMem_RawFree(self.headers)
+        PyMem_RawFree(self.spare_headers)
 
     def _begin_appending(self, dict batches not None, type place_class not None):
         """Append to the batches that a partition has in the dictionary. place_class: the type of futures."""
@@ -168,7 +208,7 @@ cdef class RecordAppender:
         cdef bint is_appended = False
         if batch is not None and is_int64(timestamp, &fields.row.timestamp):
             is_appended = self.hold(key, value, headers, &fields) and append_held(batch, &fields, place, &is_full)
-            let_go(&fields)
+            self.let_go(&fields)
         if not is_appended:
             return self._append(
                 topic_partition, timestamp, key, value, headers, now_ms, max_block_ms, abort_on_new_batch
@@ -179,30 +219,44 @@ cdef class RecordAppender:
 
     cdef BatchState open_batch(self, object topic_partition):
         """Return the batch of a partition that takes records; None without one."""
-        cdef PyObject* found = PyDict_GetItem(self.batches, topic_partition)
-        return None if found == NULL else <BatchState?><object>found
+        cdef PyObject* found = NULL
+        PyDict_GetItemRef(self.batches, topic_partition, &found)
+        return None if found == NULL else <BatchState?>owned(found)
 
     cdef bint hold(self, object key, object value, object headers, Fields* fields) noexcept:
         """Read key, value and headers. Return False if the general path must read them. `let_go` releases them."""
-        fields.key_view.len = fields.value_view.len = NOT_HELD
+        begin_to_hold(fields)
         return (
             hold_bytes(key, &fields.row.key, &fields.row.key_size, &fields.key_view)
             and hold_bytes(value, &fields.row.value, &fields.row.value_size, &fields.value_view)
-            and self.hold_headers(headers, &fields.row)
+            and self.hold_headers(headers, fields)
         )
 
-    cdef bint hold_headers(self, object headers, RecordRow* row) noexcept:
+    cdef void let_go(self, Fields* fields) noexcept:
+        """Release the buffers that `hold` acquired, and keep the memory of headers for the next record."""
+        if fields.key_view.len != NOT_HELD:
+            PyBuffer_Release(&fields.key_view)
+        if fields.value_view.len != NOT_HELD:
+            PyBuffer_Release(&fields.value_view)
+        if fields.headers != NULL:
+            PyMem_RawFree(exchange(&self.spare_headers, fields.headers))
+
+    cdef bint hold_headers(self, object headers, Fields* fields) noexcept:
         """Encode a list of (str, bytes) as in v2, into memory that the next record uses again.
 
         Return False for other headers, for a key that has surrogates, and without memory.
         """
         cdef Py_ssize_t key_size = 0, size = 0
+        cdef int32_t count = 0
         cdef const char* key
-        row.header_count = row.headers_size = 0
+        fields.row.header_count = fields.row.headers_size = 0
         if headers is None:
             return True
         if not PyList_CheckExact(headers):
             return PyTuple_CheckExact(headers) and PyTuple_GET_SIZE(headers) == 0
+        if PyList_GET_SIZE(headers) == 0:
+            return True
+        fields.headers = <HeaderBlock*>exchange(&self.spare_headers, NULL)
         for pair in <list>headers:
             if not PyTuple_CheckExact(pair) or PyTuple_GET_SIZE(pair) != 2:
                 return False
@@ -213,33 +267,44 @@ cdef class RecordAppender:
             if key == NULL:
                 PyErr_Clear()
                 return False
-            if not self.reserve_headers(size, key_size, PyBytes_GET_SIZE(data)):
+            if not reserve_headers(&fields.headers, size, key_size, PyBytes_GET_SIZE(data)):
                 return False
-            size = put_sized(self.headers, size, key, key_size)
-            size = put_sized(self.headers, size, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        row.headers = self.headers
-        row.headers_size = <int32_t>size
-        row.header_count = <int32_t>PyList_GET_SIZE(headers)
+            size = put_sized(bytes_of(fields.headers), size, key, key_size)
+            size = put_sized(bytes_of(fields.headers), size, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            count += 1
+        fields.row.headers = bytes_of(fields.headers)
+        fields.row.headers_size = <int32_t>size
+        fields.row.header_count = count
         return True
 
-    cdef bint reserve_headers(self, Py_ssize_t used, Py_ssize_t key_size, Py_ssize_t value_size) noexcept:
-        """Make room for one more header after `used` bytes. Return False without memory, and from 2 GiB on."""
-        cdef Py_ssize_t capacity
-        cdef uint8_t* memory
-        if key_size > INT32_MAX or value_size > INT32_MAX:
-            return False
-        capacity = used + key_size + value_size + 2 * MAX_VARINT_SIZE
-        if capacity <= self.headers_capacity:
-            return True
-        if capacity > INT32_MAX:
-            return False
-        capacity = 2 * capacity
-        memory = <uint8_t*>PyMem_RawRealloc(self.headers, capacity)
-        if memory == NULL:
-            return False
-        self.headers = memory
-        self.headers_capacity = capacity
+
+cdef void begin_to_hold(Fields* fields) noexcept:
+    fields.key_view.len = fields.value_view.len = NOT_HELD
+    fields.headers = NULL
+
+
+cdef inline uint8_t* bytes_of(HeaderBlock* block) noexcept:
+    return <uint8_t*>block + sizeof(HeaderBlock)
+
+
+cdef bint reserve_headers(HeaderBlock** block, Py_ssize_t used, Py_ssize_t key_size, Py_ssize_t value_size) noexcept:
+    """Make room for one more header after `used` bytes. Return False without memory, and from 2 GiB on."""
+    cdef Py_ssize_t capacity
+    cdef HeaderBlock* moved
+    if key_size > INT32_MAX or value_size > INT32_MAX:
+        return False
+    capacity = used + key_size + value_size + 2 * MAX_VARINT_SIZE
+    if block[0] != NULL and capacity <= block[0].capacity:
         return True
+    if capacity > INT32_MAX:
+        return False
+    capacity = 2 * capacity
+    moved = <HeaderBlock*>PyMem_RawRealloc(block[0], sizeof(HeaderBlock) + capacity)
+    if moved == NULL:
+        return False
+    moved.capacity = capacity
+    block[0] = moved
+    return True
 
 
 cdef Py_ssize_t put_sized(uint8_t* memory, Py_ssize_t used, const char* data, Py_ssize_t size) noexcept:
@@ -249,12 +314,20 @@ cdef Py_ssize_t put_sized(uint8_t* memory, Py_ssize_t used, const char* data, Py
     return at - memory + size
 
 
+cdef int64_t append_to(BatchState batch, RecordRow* row, bint* is_full) noexcept:
+    """Append a record to the open builder of a batch, as `append_at_once` does."""
+    cdef object builder
+    with cython.critical_section(batch):
+        builder = batch.builder_
+    return append_at_once(builder, row, is_full)
+
+
 cdef bint append_held(BatchState batch, Fields* fields, RecordPlace place, bint* is_full) noexcept:
     """Append a record whose fields are held, and set its place. Return False if the general path must append it.
 
     is_full: set if the batch has reached its target size.
     """
-    cdef int64_t count = append_at_once(batch.builder, &fields.row, is_full)
+    cdef int64_t count = append_to(batch, &fields.row, is_full)
     if count == 0:
         return False
     place.batch = batch

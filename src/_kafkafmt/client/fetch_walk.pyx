@@ -90,6 +90,7 @@ cdef class FetchResponseWalk:
         """Whether all topics were walked over: what follows are the tagged fields of the response."""
         return self.walk.stage == AT_END
 
+    @cython.critical_section
     def step(self, const uint8_t[::1] data not None):
         """Walk to the next records, to the end, or as far as the bytes go.
 
@@ -198,6 +199,7 @@ cdef class ShareResponseWalk:
         """Whether all topics were walked over: what follows are the endpoints of nodes."""
         return self.walk.stage == AT_END
 
+    @cython.critical_section
     def step(self, const uint8_t[::1] data not None):
         """Walk as `FetchResponseWalk.step` does."""
         cdef const uint8_t* start = &data[0] if data.shape[0] else NULL

@@ -1,5 +1,6 @@
 # The partitions of a topic, and the choice among them.
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 cdef class TopicPartitions:
@@ -13,4 +14,9 @@ cdef class TopicPartitions:
     cdef uint64_t next_random(self) noexcept
 
 cdef class KnownTopics:
-    cdef public dict topics
+    cdef dict known
+
+    cdef TopicPartitions partitions_of(self, str topic)
+
+
+cdef object owned(PyObject* reference)

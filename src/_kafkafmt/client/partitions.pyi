@@ -1,3 +1,5 @@
+__pyx_capi__: dict[str, object]
+
 from typing import Any
 
 from typing_extensions import Buffer, disjoint_base

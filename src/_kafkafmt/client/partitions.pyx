@@ -3,9 +3,13 @@
 The native `send` of a producer chooses here, so no method runs Python code but `of_key` with a key that is no bytes.
 """
 
-from cpython.dict cimport PyDict_GetItem
+cimport cython
+from cpython.dict cimport PyDict_GetItemRef
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int32_t, uint8_t, uint64_t
+
+from ..wire.guard cimport add
 
 import random
 
@@ -43,8 +47,7 @@ cdef class TopicPartitions:
         return self.of_hashed(&key[0] if len(key) else NULL, <int32_t>len(key))
 
     cdef object with_number(self, object number):
-        cdef PyObject* found = PyDict_GetItem(self.by_number, number)
-        return None if found == NULL else <object>found
+        return self.by_number.get(number)
 
     cdef object of_hashed(self, const uint8_t* key, int32_t size):
         """Choose as `of_key`. size: -1 without a key."""
@@ -59,9 +62,7 @@ cdef class TopicPartitions:
 
     cdef uint64_t next_random(self) noexcept:
         """Return the next 64 bits of SplitMix64, which needs no more than one word of state."""
-        cdef uint64_t bits
-        self.random_state += INCREMENT
-        bits = self.random_state
+        cdef uint64_t bits = add(&self.random_state, INCREMENT)
         bits = (bits ^ (bits >> 30)) * FIRST_FACTOR
         bits = (bits ^ (bits >> 27)) * SECOND_FACTOR
         return bits ^ (bits >> 31)
@@ -74,4 +75,30 @@ cdef class KnownTopics:
     """
 
     def __cinit__(self):
-        self.topics = {}
+        self.known = {}
+
+    @property
+    def topics(self):
+        with cython.critical_section(self):
+            return self.known
+
+    @topics.setter
+    def topics(self, dict topics not None):
+        with cython.critical_section(self):
+            _before, self.known = self.known, topics  # released afterwards
+
+    cdef TopicPartitions partitions_of(self, str topic):
+        """Return the partitions of a topic; None if it is not known."""
+        cdef PyObject* found = NULL
+        cdef dict topics
+        with cython.critical_section(self):
+            topics = self.known
+        PyDict_GetItemRef(topics, topic, &found)
+        return None if found == NULL else <TopicPartitions?>owned(found)
+
+
+cdef object owned(PyObject* reference):
+    """Return an object, with the reference that is passed."""
+    found = <object>reference
+    Py_DECREF(found)
+    return found

@@ -2,7 +2,7 @@
 
 `Producer` derives from `RecordSender`. A record takes this path if its topic is known, key and value are bytes,
 bytearray, memoryview or None, and its batch has room. Every other record takes the general path in Python, whose checks
-and errors are those of kafka-python. `appending` says why no lock is needed.
+and errors are those of kafka-python. `appending` says how threads append at once.
 """
 
 cimport cython
@@ -17,9 +17,7 @@ from libc.time cimport TIME_UTC, timespec, timespec_get
 
 import numpy as np
 
-from ..records.build cimport append_at_once
-from ..wire.python_fields cimport NOT_HELD
-from .appending cimport BatchState, Fields, RecordAppender, append_held, is_int64, let_go
+from .appending cimport BatchState, Fields, RecordAppender, append_held, append_to, begin_to_hold, is_int64
 from .partitions cimport KnownTopics, TopicPartitions
 from .record_place cimport RecordPlace, new_place
 
@@ -52,7 +50,7 @@ cdef struct SpanPlace:
 
 @cython.final
 cdef class ManyRecords:
-    """The records of one `send_many`, and the places of those that were appended.
+    """The records of one `send_many`, and the places of those that were appended. Only the thread that sends uses them.
 
     values, keys, headers, timestamps_ms: iterables of the same length; None for records without them.
 
@@ -233,7 +231,7 @@ cdef class RecordSender:
                 if topic_partition is not None:
                     batch = self.appender.open_batch(topic_partition)
                     is_appended = batch is not None and append_held(batch, &fields, place, &is_full)
-            let_go(&fields)
+            self.appender.let_go(&fields)
             if is_appended:
                 if is_full:
                     self.finish_full(batch)
@@ -261,8 +259,8 @@ cdef class RecordSender:
                 if topic_partition is not None:
                     batch = self.appender.open_batch(topic_partition)
                     if batch is not None:
-                        index = append_at_once(batch.builder, &fields.row, &is_full)
-            let_go(&fields)
+                        index = append_to(batch, &fields.row, &is_full)
+            self.appender.let_go(&fields)
             if topic_partition is None:
                 break
             if index:
@@ -276,16 +274,14 @@ cdef class RecordSender:
 
     cdef TopicPartitions partitions_of(self, object topic):
         """Return the partitions of a topic; None if a record for it must take the general path."""
-        cdef PyObject* found
         if not self.is_native or self._closed or not PyUnicode_CheckExact(topic):
             return None
-        found = PyDict_GetItem(self.topics.topics, topic)
-        return None if found == NULL else <TopicPartitions?><object>found
+        return self.topics.partitions_of(topic)
 
     cdef bint hold(self, object value, object key, object headers, object timestamp_ms, Fields* fields) noexcept:
         """Read a record. Return False if the general path must look at it. `let_go` releases the fields, then, too."""
         cdef int64_t size
-        fields.key_view.len = fields.value_view.len = NOT_HELD
+        begin_to_hold(fields)
         if value is None and key is None:
             return False
         if headers is not None and not PyList_CheckExact(headers):

@@ -39,8 +39,7 @@ cdef class Block:
 cdef class SpareBlocks:
     """Unused blocks for new arrays, because page faults of fresh memory cost more than filling it.
 
-    At most MOST_SPARE_IN_ALL bytes are kept, until the process ends. The GIL protects the list: blocks are lent and
-    returned with the GIL held, and these functions run no code of other objects.
+    At most MOST_SPARE_IN_ALL bytes are kept, until the process ends. All threads share them.
     """
 
     cdef list blocks
@@ -59,27 +58,28 @@ cdef class SpareBlocks:
         cdef Py_ssize_t i, fits = -1
         cdef Block block, best = None
         cdef Loan loan = Loan.__new__(Loan)
-        for i in range(len(self.blocks)):
-            block = self.blocks[i]
-            if size <= block.size <= 4 * size and (
-                best is None or block.size < best.size or (latest and block.size == best.size)
-            ):
-                fits, best = i, block
-        if best is None:
-            best = Block(size)
-        else:
-            self.blocks.pop(fits)
-            self.size -= best.size
-        loan.block = best
+        if size >= LEAST_SPARE_SIZE // 4:
+            with cython.critical_section(self):
+                for i in range(len(self.blocks)):
+                    block = self.blocks[i]
+                    if size <= block.size <= 4 * size and (
+                        best is None or block.size < best.size or (latest and block.size == best.size)
+                    ):
+                        fits, best = i, block
+                if best is not None:
+                    self.blocks.pop(fits)
+                    self.size -= best.size
+        loan.block = Block(size) if best is None else best
         return loan
 
     cdef int take_back(self, Block block) except -1:
         if not LEAST_SPARE_SIZE <= block.size <= MOST_SPARE_SIZE:
             return 0
-        while self.size > MOST_SPARE_IN_ALL - block.size:  # free the blocks that were returned first
-            self.size -= (<Block>self.blocks.pop(0)).size
-        self.blocks.append(block)
-        self.size += block.size
+        with cython.critical_section(self):
+            while self.blocks and self.size > MOST_SPARE_IN_ALL - block.size:  # free those that were returned first
+                self.size -= (<Block>self.blocks.pop(0)).size
+            self.blocks.append(block)
+            self.size += block.size
         return 0
 
 

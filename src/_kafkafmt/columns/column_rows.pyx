@@ -12,6 +12,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from ..wire.bytes cimport unlikely
+from ..wire.guard cimport try_enter
 from ..wire.rows cimport RecordRow
 from ..wire.varint cimport write_varlong
 
@@ -237,10 +238,9 @@ cdef class ColumnRows:
         return self.count
 
     cdef int enter(self) except -1:
-        """Raise RuntimeError during another read, because encoded headers are shared. The caller resets `busy`."""
-        if self.busy:
+        """Raise RuntimeError during another read, because encoded headers are shared. The caller calls `leave`."""
+        if not try_enter(&self.busy):
             raise RuntimeError("these columns are being read")
-        self.busy = True
         return 0
 
     cdef Py_ssize_t locate(

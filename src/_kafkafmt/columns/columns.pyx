@@ -17,6 +17,7 @@ from libc.string cimport memcpy
 from .arrays cimport GrowingArray
 from .sinks cimport VIEW_SIZE, RecordSink, StringSink, prefetch_next, put_end, put_record
 from ..wire.bytes cimport COPY_SLACK, Cursor, bytes_left, likely, unlikely
+from ..wire.guard cimport leave, try_enter
 from ..crc.checksums cimport batch_crc
 from ..records.decode cimport memory_changed
 from ..records.read cimport Header, read_any_record, read_header, read_plain_record
@@ -307,12 +308,11 @@ cdef class ColumnBuilder:
         self.buffers = []
 
     cdef int enter(self) except -1:
-        """Raise RuntimeError if another thread fills the arrays, which move as they grow. The caller resets `busy`."""
+        """Raise RuntimeError if another thread fills the arrays, which move as they grow. The caller calls `leave`."""
         if self.rows is None:
             raise TypeError("a builder is made for some columns")
-        if self.busy:
+        if not try_enter(&self.busy):
             raise RuntimeError("a builder is filled by one thread at a time")
-        self.busy = True
         return 0
 
     def add(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop, payloads, *, bint verify):
@@ -329,7 +329,7 @@ cdef class ColumnBuilder:
         try:
             self.append_ranges(ranges, verify)
         finally:
-            self.busy = False
+            leave(&self.busy)
 
     cdef int append_ranges(self, RecordRanges ranges, bint verify) except -1:
         cdef Py_ssize_t i = 0, end, first = ranges.first
@@ -551,7 +551,7 @@ cdef class ColumnBuilder:
         try:
             return self.take_columns()
         finally:
-            self.busy = False
+            leave(&self.busy)
 
     cdef dict take_columns(self):
         cdef Py_ssize_t count = self.count

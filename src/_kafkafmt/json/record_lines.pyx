@@ -18,6 +18,7 @@ from ..records.decode cimport LocatedRecords
 from ..records.read cimport Header, read_header
 from ..types import ControlRecordType
 from ..wire.bytes cimport Cursor, get_int16, likely, unlikely
+from ..wire.guard cimport leave, try_enter
 from ..wire.layout cimport *
 from ..wire.rows cimport BatchRow, RecordRow, sequence_after
 from ..wire.status cimport Failure, Status, failure_text
@@ -144,8 +145,11 @@ cdef class RecordLines:
     cdef ErrorText key_error     # of the line that is written again
     cdef ErrorText value_error
     cdef GrowingArray buffer
+    cdef bint busy
 
     def __init__(self, bytes source not None, TopicRecords topic_records=None):
+        if self.buffer is not None:
+            raise RuntimeError("already initialised")
         self._source = source + bytes(TEXT_SLACK)
         self.source = <const uint8_t*>PyBytes_AS_STRING(self._source)
         self.source_size = len(source)
@@ -162,7 +166,7 @@ cdef class RecordLines:
         first_offset, end_offset: write only records with these offsets, the end not included. most: the most lines.
         transactions: a `TransactionState` for each batch of the run; None if no batch is transactional.
         Returns the lines as an array of uint8, their number, and the number of the record to continue with: that of
-        all records after the last one. An object of another thread must not use this one meanwhile.
+        all records after the last one. Raises RuntimeError if two threads use the object at once.
         """
         cdef Selection selection = Selection(
             NULL, INT64_MIN if first_offset is None else first_offset, INT64_MAX if end_offset is None else end_offset,
@@ -182,23 +186,28 @@ cdef class RecordLines:
                 selection.transactions = &transactions[located.ranges.first]
         progress.next = first
         progress.lines = 0
-        while True:
-            self.buffer.reserve(done, room)
-            out.start = self.buffer.data
-            out.pos = out.start + done
-            out.end = out.start + room
-            out.is_full = False
-            out.left_out = 0
-            with nogil:
-                outcome = self.write_lines(located, &selection, &progress, &out)
-            done = out.pos - out.start
-            if outcome == MALFORMED:
-                self.remember_error(&progress)
-            elif outcome == NO_ROOM and progress.lines == 0:
-                room *= 2
-            else:
-                break
-        return self.buffer.take(done, np.uint8), progress.lines, progress.next
+        if not try_enter(&self.busy):
+            raise RuntimeError("lines are written by one thread at a time")
+        try:
+            while True:
+                self.buffer.reserve(done, room)
+                out.start = self.buffer.data
+                out.pos = out.start + done
+                out.end = out.start + room
+                out.is_full = False
+                out.left_out = 0
+                with nogil:
+                    outcome = self.write_lines(located, &selection, &progress, &out)
+                done = out.pos - out.start
+                if outcome == MALFORMED:
+                    self.remember_error(&progress)
+                elif outcome == NO_ROOM and progress.lines == 0:
+                    room *= 2
+                else:
+                    break
+            return self.buffer.take(done, np.uint8), progress.lines, progress.next
+        finally:
+            leave(&self.busy)
 
     cdef int remember_error(self, const Progress* progress) except -1:
         """Keep the text of a failure, for the next attempt to write the line."""

@@ -16,6 +16,7 @@ from libc.stdint cimport (
 from libc.string cimport memcpy, memset
 
 from ..wire.bytes cimport likely, unlikely, wrapping_add, wrapping_sub
+from ..wire.guard cimport leave as leave_columns
 from ..columns.column_rows cimport *
 from ..crc.checksums cimport seal_messages
 from .decode cimport LocatedRecords
@@ -65,6 +66,9 @@ cdef class RecordEncoder:
     last_offset: the least last offset of the batch. capacity: bytes of memory at the start.
 
     See `kafkafmt.RecordBatchBuilder` for the other arguments.
+
+    A change of the state is a critical section, or `busy` is set meanwhile because other code runs. So one thread may
+    append while others append natively or read sizes.
     """
 
     cdef readonly object codec
@@ -81,13 +85,14 @@ cdef class RecordEncoder:
     cdef readonly Py_ssize_t missing_bytes  # the memory that the last `try_append` lacked
     cdef bytearray headers
     cdef bint busy
+    cdef bint is_closed            # for `append_at_once`
 
     def __cinit__(self):
         self.memory = NULL
         self.capacity = 0
         self.missing_bytes = 0
         self.headers = bytearray()
-        self.busy = False
+        self.busy = self.is_closed = False
 
     def __init__(
         self, int magic, codec, int64_t base_offset, *, int timestamp_type=CREATE_TIME,
@@ -124,11 +129,12 @@ cdef class RecordEncoder:
         self.contingency_factor = contingency_factor
         self.batch_size = batch_size
         # No Python callback runs below this line.
-        self.grow_to(max(capacity, RECORD_BATCH_OVERHEAD))
-        self.codec = codec
-        self.log_append_time = log_append_time
-        self.header = header
-        self.begin()
+        with cython.critical_section(self):
+            self.grow_to(max(capacity, RECORD_BATCH_OVERHEAD))
+            self.codec = codec
+            self.log_append_time = log_append_time
+            self.header = header
+            self.begin()
 
     def __dealloc__(self):
         PyMem_RawFree(self.memory)
@@ -164,13 +170,32 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef int check_idle(self) except -1:
-        """Raise RuntimeError if a record is being appended.
+        """Raise RuntimeError if a record is being appended. The caller is in a critical section.
 
         Buffers and headers of a caller may run Python code, which may call this object again, also in another thread.
         """
         if self.busy:
             raise RuntimeError("a builder takes one record at a time")
         return 0
+
+    @cython.final
+    cdef int enter(self) except -1:
+        """Set `busy`, or raise RuntimeError as `check_idle` does. The caller calls `leave`."""
+        with cython.critical_section(self):
+            self.check_idle()
+            self.busy = True
+        return 0
+
+    @cython.final
+    cdef void leave(self) noexcept:
+        with cython.critical_section(self):
+            self.busy = False
+
+    @cython.final
+    cdef void close(self) noexcept:
+        """Let `append_at_once` append no more records."""
+        with cython.critical_section(self):
+            self.is_closed = True
 
     @cython.final
     cdef bint reserve(self, int64_t more) noexcept nogil:
@@ -197,18 +222,20 @@ cdef class RecordEncoder:
 
         Raises ValueError for more than a batch may take, and MemoryError if there is none.
         """
-        self.grow_to(capacity)
+        with cython.critical_section(self):
+            self.grow_to(capacity)
 
     def shrink(self, Py_ssize_t capacity):
         """Shrink the memory to `capacity` bytes, or to what the records take if that is more. It never grows."""
         cdef uint8_t* memory
-        self.check_idle()
-        capacity = max(capacity, self.done.size, <Py_ssize_t>RECORD_BATCH_OVERHEAD)
-        if capacity < self.capacity:
-            memory = <uint8_t*>PyMem_RawRealloc(self.memory, capacity)
-            if memory != NULL:
-                self.memory = memory
-                self.capacity = capacity
+        with cython.critical_section(self):
+            self.check_idle()
+            capacity = max(capacity, self.done.size, <Py_ssize_t>RECORD_BATCH_OVERHEAD)
+            if capacity < self.capacity:
+                memory = <uint8_t*>PyMem_RawRealloc(self.memory, capacity)
+                if memory != NULL:
+                    self.memory = memory
+                    self.capacity = capacity
 
     @cython.final
     cdef int grow_to(self, Py_ssize_t capacity) except -1:
@@ -221,7 +248,8 @@ cdef class RecordEncoder:
 
     def __len__(self):
         """Return the number of records so far."""
-        return self.done.count
+        with cython.critical_section(self):
+            return self.done.count
 
     @property
     def magic(self):
@@ -234,35 +262,42 @@ cdef class RecordEncoder:
     @property
     def size_in_bytes(self):
         """The uncompressed bytes of the records so far, without a batch header."""
-        return self.records_size()
+        with cython.critical_section(self):
+            return self.records_size()
 
     @property
     def next_capacity(self):
         """The memory that suffices for a batch like this one: its capacity, halved as often as the records allow."""
-        cdef Py_ssize_t capacity = self.capacity
-        while capacity // 2 >= self.done.size and capacity > RECORD_BATCH_OVERHEAD:
+        cdef Py_ssize_t capacity, size
+        with cython.critical_section(self):
+            capacity, size = self.capacity, self.done.size
+        while capacity // 2 >= size and capacity > RECORD_BATCH_OVERHEAD:
             capacity //= 2
         return capacity
 
     @property
     def max_record_size(self):
         """The uncompressed bytes of the largest record so far; 0 if there is none."""
-        return self.done.max_record_size
+        with cython.critical_section(self):
+            return self.done.max_record_size
 
     @property
     def is_full(self):
         """Whether `estimated_size` has reached `batch_size`. Never without a record or without a `batch_size`."""
-        return self.done.count > 0 and self.estimated() >= self._limit
+        with cython.critical_section(self):
+            return self.done.count > 0 and self.estimated() >= self._limit
 
     @property
     def estimated_size(self):
         """The bytes that `build` is expected to return. With a codec this depends on ratio and contingency factor."""
-        return self.estimated()
+        with cython.critical_section(self):
+            return self.estimated()
 
     @property
     def batch_size(self):
         """The limit of `has_room_for`, in bytes; None if there is none."""
-        return self._batch_size
+        with cython.critical_section(self):
+            return self._batch_size
 
     @batch_size.setter
     def batch_size(self, batch_size):
@@ -279,8 +314,10 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef int set_limit(self, batch_size) except -1:
-        self._limit = INT64_MAX if batch_size is None else max(<int64_t>batch_size, 0)
-        self._batch_size = batch_size
+        cdef int64_t limit = INT64_MAX if batch_size is None else max(<int64_t>batch_size, 0)
+        with cython.critical_section(self):
+            self._limit = limit
+            self._batch_size = batch_size
         return 0
 
     @cython.final
@@ -378,7 +415,7 @@ cdef class RecordEncoder:
     def append(self, timestamp, key, value, headers=()):
         """Append a record at the next offset; see `append_with_offset`."""
         cdef int64_t at = as_milliseconds(timestamp, milliseconds)
-        self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, INT64_MAX, True)
+        self.append_row(NULL, at, key, value, headers, False)
 
     def append_with_offset(self, offset, timestamp, key, value, headers=()):
         """Append a record.
@@ -389,8 +426,8 @@ cdef class RecordEncoder:
         Raises ValueError if the offset does not ascend, or is 2^31 or more above the base offset. Raises ValueError for
         headers below v2, and OverflowError if the batch would take 2 GiB.
         """
-        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
-        self.append_row(as_int64(offset), at, key, value, headers, INT64_MAX, True)
+        cdef int64_t at = as_milliseconds(timestamp, milliseconds), number = as_int64(offset)
+        self.append_row(&number, at, key, value, headers, False)
 
     def try_append(self, timestamp, key, value, headers=()):
         """Append a record if `has_room_for` returns True and the memory suffices. The memory does not grow.
@@ -399,46 +436,55 @@ cdef class RecordEncoder:
         missing: call `grow`, and try again. If that is 0, the batch is full or would take 2 GiB. Raises as `append`
         does, but OverflowError only for the first record.
         """
-        cdef int64_t limit = self._limit, at = as_milliseconds(timestamp, milliseconds)
-        cdef int64_t count
-        count = self.append_row(wrapping_add(self.done.last_offset, 1), at, key, value, headers, limit, False)
+        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
+        cdef int64_t count = self.append_row(NULL, at, key, value, headers, True)
         self.missing_bytes = -count if count < 0 else 0
         return max(count, 0)
 
     @cython.final
     cdef int64_t append_row(
-        self, int64_t offset, int64_t timestamp, key, value, headers, int64_t limit, bint may_grow
+        self, const int64_t* offset, int64_t timestamp, key, value, headers, bint is_limited
     ) except? -1:
+        """Append a record at an offset, NULL for the next one.
+
+        is_limited: it must fit into the batch size and into the memory. Returns as `put` does.
+        """
         cdef RecordRow row
         cdef Py_buffer key_view, value_view
-        cdef int64_t offset_delta = wrapping_sub(offset, self.header.base_offset), status
-        if offset <= self.done.last_offset:
-            raise ValueError(f"offset: expected more than {self.done.last_offset}, found {offset}")
-        if timestamp < NO_TIMESTAMP:
-            raise ValueError(f"timestamp: expected -1 (none) or more, found {timestamp}")
-        if offset_delta < 0 or offset_delta > INT32_MAX:
-            raise ValueError(
-                f"offset {offset} is not within 2^31 of the base offset {self.header.base_offset}"
-            )
-        self.check_idle()
-        row.offset = offset
+        cdef int64_t status
         row.timestamp = timestamp
         row.header_count = row.headers_size = 0
         key_view.len = value_view.len = NOT_HELD
-        self.busy = True
+        self.enter()
         try:
+            row.offset = wrapping_add(self.done.last_offset, 1) if offset == NULL else offset[0]
+            self.check_row(&row)
             if headers:
                 self.encode_headers(headers, &row)
             row.key_size = held_bytes(key, &row.key, &key_view, "key")
             row.value_size = held_bytes(value, &row.value, &value_view, "value")
-            status = self.put(&row, limit, may_grow)
+            status = self.put(&row, self._limit if is_limited else INT64_MAX, not is_limited)
         finally:
-            self.busy = False
+            self.leave()
             if key_view.len != NOT_HELD:
                 PyBuffer_Release(&key_view)
             if value_view.len != NOT_HELD:
                 PyBuffer_Release(&value_view)
         return status
+
+    @cython.final
+    cdef int check_row(self, const RecordRow* row) except -1:
+        """Raise ValueError for an offset or a timestamp that the batch cannot take."""
+        cdef int64_t offset_delta = wrapping_sub(row.offset, self.header.base_offset)
+        if row.offset <= self.done.last_offset:
+            raise ValueError(f"offset: expected more than {self.done.last_offset}, found {row.offset}")
+        if row.timestamp < NO_TIMESTAMP:
+            raise ValueError(f"timestamp: expected -1 (none) or more, found {row.timestamp}")
+        if offset_delta < 0 or offset_delta > INT32_MAX:
+            raise ValueError(
+                f"offset {row.offset} is not within 2^31 of the base offset {self.header.base_offset}"
+            )
+        return 0
 
     @cython.final
     cdef int64_t put(self, const RecordRow* row, int64_t limit, bint may_grow) except? -1:
@@ -463,10 +509,10 @@ cdef class RecordEncoder:
 
     @cython.final
     cdef int64_t put_at_once(self, RecordRow* row) noexcept:
-        """Write a record at the next offset, as `append_at_once` does."""
+        """Write a record at the next offset, as `append_at_once` does. The caller is in a critical section."""
         cdef int64_t body_size, size
         row.offset = wrapping_add(self.done.last_offset, 1)
-        if self.busy or row.timestamp < NO_TIMESTAMP or row.offset < self.header.base_offset:
+        if self.busy or self.is_closed or row.timestamp < NO_TIMESTAMP or row.offset < self.header.base_offset:
             return NO_ROOM
         if row.offset - self.header.base_offset > INT32_MAX or (row.header_count > 0 and self.header.magic < 2):
             return NO_ROOM
@@ -509,7 +555,6 @@ cdef class RecordEncoder:
         cdef int64_t limit = self._limit
         if limit == INT64_MAX or not self.done.count:
             return True
-        row.offset = wrapping_add(self.done.last_offset, 1)
         row.timestamp = as_milliseconds(timestamp, milliseconds)
         row.key_size = size_of_bytes(key, "key")
         row.value_size = size_of_bytes(value, "value")
@@ -517,13 +562,14 @@ cdef class RecordEncoder:
         if headers and self.header.magic == 2:
             if not hasattr(headers, "__len__"):
                 raise TypeError("headers: expected a sequence, found an iterator, which would be used up")
-            self.check_idle()
-            self.busy = True
+            self.enter()
             try:
                 self.encode_headers(headers, &row)
             finally:
-                self.busy = False
-        return self.fits(self.whole_size(self.body_size(&row)), limit)
+                self.leave()
+        with cython.critical_section(self):
+            row.offset = wrapping_add(self.done.last_offset, 1)
+            return self.fits(self.whole_size(self.body_size(&row)), limit)
 
     @cython.final
     cdef bint fits(self, int64_t size, int64_t limit) noexcept nogil:
@@ -536,9 +582,9 @@ cdef class RecordEncoder:
 
         Raises ValueError or OverflowError for that record.
         """
-        cdef Progress before = self.done
-        self.check_idle()
-        self.busy = True
+        cdef Progress before
+        self.enter()
+        before = self.done
         try:
             for columns in parts:
                 self.append_part(columns, 0, INT64_MAX, INT64_MAX)
@@ -546,7 +592,7 @@ cdef class RecordEncoder:
             self.done = before
             raise
         finally:
-            self.busy = False
+            self.leave()
 
     def fill(self, ColumnRows columns not None, Py_ssize_t first, Py_ssize_t stop):
         """Append the records of `columns` from `first` to `stop`, until `has_room_for` would return False.
@@ -558,14 +604,13 @@ cdef class RecordEncoder:
         cdef int64_t limit = self._limit
         if not 0 <= first <= stop <= columns.count:
             raise ValueError(f"first and stop: expected 0 to {columns.count}, found {first} and {stop}")
-        self.check_idle()
-        self.busy = True
+        self.enter()
         try:
             if columns.has_offsets and first < stop and self.done.count == 0:
                 self.begin_at(columns.offsets[first])
             return self.append_part(columns, first, stop, limit)
         finally:
-            self.busy = False
+            self.leave()
 
     @cython.final
     cdef Py_ssize_t append_part(
@@ -578,7 +623,7 @@ cdef class RecordEncoder:
         columns.enter()
         with nogil:
             first = self.append_rows(columns, first, <Py_ssize_t>stop, limit, &found)
-        columns.busy = False
+        leave_columns(&columns.busy)
         if found.status != FITS:
             raise_misfit(&found, columns.origin)
         return first
@@ -646,9 +691,8 @@ cdef class RecordEncoder:
         cdef RecordRow row
         cdef Misfit found
         located.check_range(first, stop)
-        self.check_idle()
         found.status = FITS
-        self.busy = True
+        self.enter()
         with nogil:
             while first < stop:
                 row = located.rows[first]
@@ -656,7 +700,7 @@ cdef class RecordEncoder:
                 if not self.append_located(&row, first, limit, &found):
                     break
                 first += 1
-        self.busy = False
+        self.leave()
         if found.status != FITS:
             raise_misfit(&found, 0)
         return first
@@ -672,9 +716,8 @@ cdef class RecordEncoder:
         cdef RecordRow row
         cdef Misfit found
         merged.check_range(first, merged.count)
-        self.check_idle()
         found.status = FITS
-        self.busy = True
+        self.enter()
         with nogil:
             while number < merged.count:
                 row = merged.row(number)[0]
@@ -682,7 +725,7 @@ cdef class RecordEncoder:
                 if not self.append_located(&row, number, limit, &found):
                     break
                 number += 1
-        self.busy = False
+        self.leave()
         if found.status != FITS and number == first:
             raise_misfit(&found, 0)
         return number
@@ -706,8 +749,7 @@ cdef class RecordEncoder:
         In v0 and v1 the result is a wrapper message, or with None the messages themselves. Without records `compress`
         is not called. is_writable: return a v2 batch as a bytearray.
         """
-        self.check_idle()
-        self.busy = True  # a codec releases the GIL, and no record may be added between its payload and the header
+        self.enter()  # no record may be added between a codec's payload and the header
         try:
             if compress is not None and self.done.count > 0:
                 records = self.encoded_records()
@@ -717,7 +759,7 @@ cdef class RecordEncoder:
                     records.release()
             return self.sealed_batch(None, is_writable) if self.header.magic >= 2 else bytes(self.encoded_records())
         finally:
-            self.busy = False
+            self.leave()
 
     @cython.final
     cdef object encoded_records(self):
@@ -749,15 +791,17 @@ cdef class RecordEncoder:
 
     def _begin_next(self):
         """Begin the next batch. It continues the offsets and sequence numbers of this one."""
-        self.check_idle()
-        cdef int64_t base_offset = wrapping_add(self.done.last_offset, 1)
-        if self.header.base_sequence >= 0:
-            self.header.base_sequence = sequence_after(
-                self.header.base_sequence, self.header.base_offset, base_offset
-            )
-        self.header.base_offset = base_offset
-        self.header.last_offset = self.done.last_offset
-        self.begin()
+        cdef int64_t base_offset
+        with cython.critical_section(self):
+            self.check_idle()
+            base_offset = wrapping_add(self.done.last_offset, 1)
+            if self.header.base_sequence >= 0:
+                self.header.base_sequence = sequence_after(
+                    self.header.base_sequence, self.header.base_offset, base_offset
+                )
+            self.header.base_offset = base_offset
+            self.header.last_offset = self.done.last_offset
+            self.begin()
 
     @cython.final
     cdef void begin_at(self, int64_t offset) noexcept:
@@ -772,16 +816,25 @@ cdef int64_t append_at_once(object encoder, RecordRow* row, bint* is_full) noexc
     """Append a record at the next offset, if `encoder` is a RecordEncoder that can take it as it is.
 
     Return the number of records; 0 if the record was not appended: the encoder is busy, has no room or no memory for
-    it, or must raise an error. No Python code runs. is_full: set if `estimated_size` has reached `batch_size`.
+    it, is closed, or must raise an error. No Python code runs. is_full: set if `estimated_size` has reached
+    `batch_size`.
     """
     cdef RecordEncoder into
     cdef int64_t count
     if not isinstance(encoder, RecordEncoder):
         return NO_ROOM
     into = <RecordEncoder>encoder
-    count = into.put_at_once(row)
-    is_full[0] = count != NO_ROOM and into.estimated() >= into._limit
+    with cython.critical_section(into):
+        count = into.put_at_once(row)
+        is_full[0] = count != NO_ROOM and into.estimated() >= into._limit
     return count
+
+
+cdef int end_appends_at_once(object encoder) except -1:
+    """Let `append_at_once` append no more records to an encoder. Those before are in its batch."""
+    if isinstance(encoder, RecordEncoder):
+        (<RecordEncoder>encoder).close()
+    return 0
 
 
 cdef object headed(const uint8_t[::1] payload, const BatchRow* row, bint is_writable):

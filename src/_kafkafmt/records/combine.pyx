@@ -18,6 +18,7 @@ from libc.string cimport memcpy, memset
 
 from ..batches.scan cimport BatchRun
 from ..wire.bytes cimport COPY_SLACK, Cursor, copy_short, likely, unlikely, wrapping_add, wrapping_sub
+from ..wire.guard cimport leave, try_enter
 from ..wire.layout cimport *
 from ..wire.rows cimport BatchRow, RecordRow
 from ..wire.status cimport Failure, Status
@@ -80,6 +81,8 @@ cdef class RecordCombiner:
 
     decompress: a function for each codec, which is called as `decompress(payload, limit)`.
     limit: the most bytes of a batch before compression, both of one that is opened and of the new one.
+
+    Raises RuntimeError if two threads use it at once.
     """
 
     cdef dict decompress
@@ -97,19 +100,22 @@ cdef class RecordCombiner:
         self.busy = False
 
     def __init__(self, decompress not None, int64_t limit):
-        self.enter()
         check_range("limit", limit, RECORD_BATCH_OVERHEAD, INT64_MAX)
-        self.decompress = dict(decompress)
-        self.limit = min(limit, <int64_t>MAX_BATCH_SIZE)
-        self.use_scratch(RECORD_BATCH_OVERHEAD)
-        self.begin()
+        self.enter()
+        try:
+            self.decompress = dict(decompress)
+            self.limit = min(limit, <int64_t>MAX_BATCH_SIZE)
+            self.use_scratch(RECORD_BATCH_OVERHEAD)
+            self.begin()
+        finally:
+            leave(&self.busy)
 
     def __dealloc__(self):
         PyMem_RawFree(self.ranges)
 
     cdef int enter(self) except -1:
-        """Raise RuntimeError while another thread uses this object, because it runs without the GIL."""
-        if self.busy:
+        """Raise RuntimeError while another thread uses this object. The caller must call `leave(&self.busy)`."""
+        if not try_enter(&self.busy):
             raise RuntimeError("a combiner does one thing at a time")
         return 0
 
@@ -146,17 +152,16 @@ cdef class RecordCombiner:
         if first < 0 or first > numbers.shape[0]:
             raise IndexError(f"batch {first} of those to combine")
         self.enter()
-        self.begin()
-        if first == numbers.shape[0]:
-            return first
-        run.check_range(numbers[first], numbers[first] + 1)
-        self.busy = True
         try:
+            self.begin()
+            if first == numbers.shape[0]:
+                return first
+            run.check_range(numbers[first], numbers[first] + 1)
             if run.rows[numbers[first]].codec == 0:
                 return self.gather_plain(run, numbers, first, max_size, log_append_time)
             return self.gather_compressed(run, numbers, first, max_size, log_append_time)
         finally:
-            self.busy = False
+            leave(&self.busy)
 
     cdef Py_ssize_t gather_plain(
         self, BatchRun run, const int64_t[::1] numbers, Py_ssize_t first, int64_t max_size, bint log_append_time
@@ -330,12 +335,16 @@ cdef class RecordCombiner:
         They are the first offsets and the numbers of records.
         """
         cdef Py_ssize_t i
-        first_offsets, lengths = np.empty(self.done.range_count, np.int64), np.empty(self.done.range_count, np.int64)
-        cdef int64_t[::1] first_offset = first_offsets, length = lengths
+        cdef int64_t[::1] first_offset, length
         self.enter()
-        for i in range(self.done.range_count):
-            first_offset[i] = self.ranges[i].first_offset
-            length[i] = self.ranges[i].length
+        try:
+            first_offset = first_offsets = np.empty(self.done.range_count, np.int64)
+            length = lengths = np.empty(self.done.range_count, np.int64)
+            for i in range(self.done.range_count):
+                first_offset[i] = self.ranges[i].first_offset
+                length[i] = self.ranges[i].length
+        finally:
+            leave(&self.busy)
         return first_offsets, lengths
 
     def build(self, int codec, compress=None):
@@ -352,10 +361,9 @@ cdef class RecordCombiner:
         cdef bytearray memory
         cdef Py_ssize_t size
         self.enter()
-        if not self.done.count:
-            raise ValueError("a combined batch: expected records, found none")
-        self.busy = True
         try:
+            if not self.done.count:
+                raise ValueError("a combined batch: expected records, found none")
             memory = self.scratch if compress is None else self.compressed_batch(compress)
             size = self.done.size if compress is None else len(memory)
             memset(&row, 0, sizeof(row))
@@ -372,7 +380,7 @@ cdef class RecordCombiner:
             seal(<uint8_t*>PyByteArray_AS_STRING(memory), size, &row)
             self.begin()
         finally:
-            self.busy = False
+            leave(&self.busy)
         return memoryview(memory)[:size]
 
     cdef bytearray compressed_batch(self, object compress):

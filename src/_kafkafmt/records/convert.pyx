@@ -15,6 +15,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 from libc.string cimport memcpy
 
 from ..wire.bytes cimport COPY_SLACK, unlikely
+from ..wire.guard cimport leave, try_enter
 from ..crc.checksums cimport first_invalid, group_end, seal_messages
 from .convert_records cimport Messages, Source, convert_records, converted_records_size
 from .encode cimport write_message
@@ -128,6 +129,8 @@ cdef class RunConverter:
 
     `records` counts the converted records; copied ones do not count. `temporary_bytes` counts the bytes of the batches
     that have a result, and the bytes of these results before compression, with a wrapper's header. Copies count once.
+
+    Raises RuntimeError if two threads use it at once.
     """
 
     cdef BatchRun run
@@ -163,29 +166,31 @@ cdef class RunConverter:
         self, int to_magic, int64_t first_offset, dict ways not None, refuse, limit, *, bint verify,
         int64_t max_output=INT64_MAX,
     ):
-        self.to_magic = to_magic
-        self.magic_argument = to_magic
-        self.first_offset = first_offset
-        self.ways = ways
-        self.refuse = refuse
-        self.limit = limit
-        self.verify = verify
-        self.max_output = max_output
         self.enter()
-        self.busy = False
-        self.pending = None
-        self.use_scratch(0)
-        self.next = self.stop = self.valid_until = self.position = 0
-        self.needed = self.records = self.temporary_bytes = 0
-        self.fetched = 0
+        try:
+            self.to_magic = to_magic
+            self.magic_argument = to_magic
+            self.first_offset = first_offset
+            self.ways = ways
+            self.refuse = refuse
+            self.limit = limit
+            self.verify = verify
+            self.max_output = max_output
+            self.pending = None
+            self.use_scratch(0)
+            self.next = self.stop = self.valid_until = self.position = 0
+            self.needed = self.records = self.temporary_bytes = 0
+            self.fetched = 0
+        finally:
+            leave(&self.busy)
 
     def __dealloc__(self):
         if self.has_memory:
             PyBuffer_Release(&self.memory)
 
     cdef int enter(self) except -1:
-        """Raise RuntimeError while another thread converts, because a conversion runs without the GIL."""
-        if self.busy:
+        """Raise RuntimeError while another thread uses this object. The caller must call `leave(&self.busy)`."""
+        if not try_enter(&self.busy):
             raise RuntimeError("a converter does one thing at a time")
         return 0
 
@@ -194,51 +199,65 @@ cdef class RunConverter:
 
         A pending result is kept if `first` is its batch.
         """
-        self.enter()
         run.check_range(first, stop)
-        if run is not self.run or first != self.next:
-            self.pending = None
-            self.run = run
-            self.next = self.valid_until = first
-            self.fetched = 0
-        self.stop = stop
+        self.enter()
+        try:
+            if run is not self.run or first != self.next:
+                self.pending = None
+                self.run = run
+                self.next = self.valid_until = first
+                self.fetched = 0
+            self.stop = stop
+        finally:
+            leave(&self.busy)
 
     def release(self):
         """Free the run and all memory except the output. A pending result is dropped. `start` must be called next."""
         self.enter()
-        self.run = None
-        self.pending = None
-        self.next = self.stop = self.valid_until = 0
-        self.fetched = 0
-        self.use_scratch(0)
+        try:
+            self.run = None
+            self.pending = None
+            self.next = self.stop = self.valid_until = 0
+            self.fetched = 0
+            self.use_scratch(0)
+        finally:
+            leave(&self.busy)
 
     def use_memory(self, memory):
         """Set the buffer for the output. The caller must copy the output written so far."""
         self.enter()
-        if self.has_memory:
-            self.has_memory = False
-            PyBuffer_Release(&self.memory)
-        PyObject_GetBuffer(memory, &self.memory, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        self.has_memory = True
+        try:
+            if self.has_memory:
+                self.has_memory = False
+                PyBuffer_Release(&self.memory)
+            PyObject_GetBuffer(memory, &self.memory, PyBUF_SIMPLE | PyBUF_WRITABLE)
+            self.has_memory = True
+        finally:
+            leave(&self.busy)
 
     def room(self):
         """Return the bytes that suffice for the rest of the run, without the batches that need a codec."""
         cdef int64_t total = 0
         cdef Py_ssize_t i
+        self.enter()
         with nogil:
             for i in range(self.next, self.stop):
                 if not needs_codec(&self.run.rows[i], self.to_magic):
                     total += room_for(&self.run.rows[i], self.to_magic)
+        leave(&self.busy)
         return total
 
     def skip_to(self, Py_ssize_t row):
         """Continue at `row`; the caller has converted the batches before it."""
         self.enter()
-        if self.run is None:
-            raise RuntimeError("a conversion needs a run")
-        self.run.check_range(self.next, row)
-        self.pending = None
-        self.next = row
+        try:
+            if self.run is None:
+                raise RuntimeError("a conversion needs a run")
+            self.run.check_range(self.next, row)
+            self.pending = None
+            self.next = row
+        finally:
+            leave(&self.busy)
 
     cdef inline bint has_room(self, int64_t size, int64_t position) noexcept nogil:
         """Return whether the output has room for `size` bytes after `position`. Sets `needed` to `size`."""
@@ -254,15 +273,14 @@ cdef class RunConverter:
         batches before it are in the output.
         """
         self.enter()
-        if self.run is None or not self.has_memory:
-            raise RuntimeError("a conversion needs a run and memory for its output")
-        if self.position < 0 or self.position > self.memory.len:
-            raise IndexError(self.position)
-        self.busy = True
         try:
+            if self.run is None or not self.has_memory:
+                raise RuntimeError("a conversion needs a run and memory for its output")
+            if self.position < 0 or self.position > self.memory.len:
+                raise IndexError(self.position)
             return self.convert_on()
         finally:
-            self.busy = False
+            leave(&self.busy)
 
     cdef int convert_on(self) except -1:
         cdef Failure failure

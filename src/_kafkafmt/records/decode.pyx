@@ -15,6 +15,7 @@ from cpython.object cimport PyObject_GenericGetAttr
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from ..wire.bytes cimport Cursor
+from ..wire.guard cimport count as count_up
 from ..wire.layout cimport *
 from ..wire.rows cimport BatchRow, RecordRow, sequence_after
 from ..batches.scan cimport BatchRun, IndexMemory
@@ -300,9 +301,9 @@ cdef list headers_of(const RecordRow* row):
 @cython.final
 @cython.no_gc
 cdef class RecordIterator:
-    """Iterates `Record` objects over located records."""
+    """Iterates `Record` objects over located records. If threads share it, each record goes to one of them."""
 
-    cdef LocatedRecords located
+    cdef LocatedRecords located      # set before any other code has the iterator
     cdef Py_ssize_t next
 
     def __iter__(self):
@@ -310,14 +311,15 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef Record record
+        cdef Py_ssize_t number
         if self.located is None:
             raise TypeError("records are iterated from what they were located in")
-        if self.next >= self.located.count:
+        number = count_up(&self.next)
+        if number >= self.located.count:
             raise StopIteration
         record = Record.__new__(Record)
         record.located = self.located
-        record.row = &self.located.rows[self.next]
-        self.next += 1
+        record.row = &self.located.rows[number]
         return record
 
 
@@ -325,7 +327,8 @@ cdef class RecordIterator:
 cdef class RecordChain:
     """Iterates the `Record` objects of each `LocatedRecords` that the iterator `source` yields.
 
-    Raises ValueError, as a generator does, if a record is requested while `source` runs in another thread.
+    If threads share it, each record goes to one of them. Raises ValueError, as a generator does, if a record is
+    requested while `source` runs in another thread.
     """
 
     cdef object source
@@ -346,27 +349,36 @@ cdef class RecordChain:
         return self
 
     def __next__(self):
-        cdef Record record
-        while self.located is None or self.next >= self.located.count:
+        cdef Record record = Record.__new__(Record)
+        while not self.take(record):
             self.advance()
-        record = Record.__new__(Record)
-        record.located = self.located
-        record.row = &self.located.rows[self.next]
-        self.next += 1
         return record
+
+    cdef bint take(self, Record record) except -1:
+        """Set `record` to the next one. If no record is left, set `is_running` and return False: call `advance`."""
+        with cython.critical_section(self):
+            if self.is_running:
+                raise ValueError("record iterator already executing")
+            if self.located is not None and self.next < self.located.count:
+                record.located = self.located
+                record.row = &self.located.rows[self.next]
+                self.next += 1
+                return True
+            self.is_running = True
+        return False
 
     cdef int advance(self) except -1:
         """Take the next `LocatedRecords`. Raises what `source` raises, including StopIteration."""
+        cdef LocatedRecords located = None
         source = self.source  # this reference keeps it alive while it runs
-        if self.is_running:
-            raise ValueError("record iterator already executing")
-        self.is_running = True
-        self.located = None  # free its memory before `source` allocates more
+        self.located = None  # free its memory before `source` allocates more; no other thread reads it now
         try:
-            self.located = <LocatedRecords?>next(source)
-            self.next = 0
+            located = <LocatedRecords?>next(source)
         finally:
-            self.is_running = False
+            with cython.critical_section(self):
+                self.located = located
+                self.next = 0
+                self.is_running = False
         return 0
 
 

@@ -154,6 +154,8 @@ cdef class KeySet:
                 raise ValueError(f"keys: expected at most {INT32_MAX} bytes, found {PyBytes_GET_SIZE(key)}")
             table.reserve(1, size)
             table.find_or_add(<const uint8_t*>PyBytes_AS_STRING(key), size)
+        if self.table is not None:  # readers do not expect it to change
+            raise RuntimeError("already initialised")
         self.table = table
 
     def __len__(self):

@@ -12,6 +12,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from ..types import LastRecord
+from ..wire.guard cimport leave, try_enter
 from ..wire.rows cimport RecordRow
 from .decode cimport LocatedRecords
 from .key_table cimport KeyTable
@@ -34,7 +35,7 @@ cdef class LastRecords:
     Iterate it for a `LastRecord` of each key, in the order of the keys' first records. A key whose last record is a
     tombstone is included, with the value None. Records without a key are left out, and `null_keys` counts them.
 
-    Raises RuntimeError if it is used while another thread adds records.
+    Raises RuntimeError if two threads use it at once.
     """
 
     cdef KeyTable table
@@ -44,14 +45,14 @@ cdef class LastRecords:
     cdef Py_ssize_t value_size
     cdef Py_ssize_t value_room
     cdef readonly Py_ssize_t null_keys
-    cdef bint is_adding
+    cdef bint is_in_use
 
     def __cinit__(self, *, seed=None):
         self.table = KeyTable(random_seed() if seed is None else seed)
         self.rows = NULL
         self.values = NULL
         self.row_room = self.value_size = self.value_room = self.null_keys = 0
-        self.is_adding = False
+        self.is_in_use = False
 
     def __dealloc__(self):
         free(self.rows)
@@ -74,19 +75,19 @@ cdef class LastRecords:
     def add(self, LocatedRecords located not None):
         """Add located records, which come after all records that were added before."""
         cdef Py_ssize_t i
-        self.ensure_idle()
-        self.is_adding = True
+        self.enter()
         try:
             self.reserve(located)
             with nogil:
                 for i in range(located.count):
                     self.keep(&located.rows[i])
         finally:
-            self.is_adding = False
+            leave(&self.is_in_use)
 
-    cdef int ensure_idle(self) except -1:
-        if self.is_adding:
-            raise RuntimeError("last records: expected one thread, found another one that adds records")
+    cdef int enter(self) except -1:
+        """Raise RuntimeError while another thread uses this object. The caller must call `leave(&self.is_in_use)`."""
+        if not try_enter(&self.is_in_use):
+            raise RuntimeError("last records: expected one thread, found another one that uses them")
         return 0
 
     cdef int reserve(self, LocatedRecords located) except -1:
@@ -153,9 +154,14 @@ cdef class LastRecords:
             memcpy(self.values + row.value_at, record.value, record.value_size)
 
     cdef object record(self, Py_ssize_t number):
-        cdef const LastRow* row = &self.rows[number]
-        self.ensure_idle()
+        cdef LastRow row
         value = None
-        if row.value_size >= 0:
-            value = PyBytes_FromStringAndSize(<const char*>self.values + row.value_at, row.value_size)
-        return LastRecord(self.table.key(number), value, row.offset, row.timestamp)
+        self.enter()
+        try:
+            row = self.rows[number]
+            key = self.table.key(number)
+            if row.value_size >= 0:
+                value = PyBytes_FromStringAndSize(<const char*>self.values + row.value_at, row.value_size)
+        finally:
+            leave(&self.is_in_use)
+        return LastRecord(key, value, row.offset, row.timestamp)

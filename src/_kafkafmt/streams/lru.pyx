@@ -5,18 +5,21 @@ and counts their bytes as the allocator rounds them. An `EntryTable` finds its e
 the order in which they became dirty. A table grows and shrinks by one bucket at a time (linear hashing), so that no
 single insertion moves all entries.
 
-Every step is one call that runs no Python code in between, so that under the GIL threads see complete steps only.
-Derived classes implement `make_room` and `pass_through`. These decide what happens if only dirty entries could be
-dropped.
+Every step is one call and a critical section on the `EntryOrder`, so threads see complete steps only. `make_room`,
+`pass_through` and the finalizer of a context run Python code, during which other threads may take steps. So no entry
+that was found before is used after them. Derived classes implement `make_room` and `pass_through`. These decide what
+happens if only dirty entries could be dropped.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy
+
+from ..wire.guard cimport enable_try_incref, try_incref
 
 from sys import getsizeof
 
@@ -85,6 +88,15 @@ cdef inline PyObject* kept(object context) noexcept:
         return NULL
     Py_INCREF(context)
     return <PyObject*>context
+
+
+cdef object new_reference(void* table):
+    """Return a table, or None while it is deallocated."""
+    if not try_incref(table):
+        return None
+    found = <object>table
+    Py_DECREF(found)
+    return found
 
 
 cdef inline bint is_between(Entry* entry, bytes start, bytes stop) noexcept:
@@ -167,29 +179,33 @@ cdef class EntryOrder:
     cpdef bint drop_oldest(self, Py_ssize_t needed_bytes):
         """Drop clean entries, least recently used first, up to the first dirty one; return whether there is room."""
         cdef Entry* entry
-        while self.used_bytes + needed_bytes > self.limit_bytes:
-            entry = self.ends.newer
-            if entry == &self.ends or entry.before != NULL:
-                return False
-            self.drop(entry)
-        return True
+        with cython.critical_section(self):
+            while self.used_bytes + needed_bytes > self.limit_bytes:
+                entry = self.ends.newer
+                if entry == &self.ends or entry.before != NULL:
+                    return False
+                self.drop(entry)
+            return True
 
     def drop_clean(self, Py_ssize_t needed_bytes):
         """Drop clean entries, least recently used first, also after dirty ones; return whether there is room."""
-        cdef Entry* entry = self.ends.newer
+        cdef Entry* entry
         cdef Entry* after
-        while self.used_bytes + needed_bytes > self.limit_bytes and entry != &self.ends:
-            after = entry.newer
-            if entry.before == NULL:
-                self.drop(entry)
-            entry = after
-        return self.used_bytes + needed_bytes <= self.limit_bytes
+        with cython.critical_section(self):
+            entry = self.ends.newer
+            while self.used_bytes + needed_bytes > self.limit_bytes and entry != &self.ends:
+                after = entry.newer
+                if entry.before == NULL:
+                    self.drop(entry)
+                entry = after
+            return self.used_bytes + needed_bytes <= self.limit_bytes
 
     def oldest_table(self):
-        """Return the table of the least recently used entry; None if there is no entry."""
-        if self.ends.newer == &self.ends:
-            return None
-        return <object>self.ends.newer.table
+        """Return the table of the least recently used entry; None if there is no entry, or its table is deallocated."""
+        with cython.critical_section(self):
+            if self.ends.newer == &self.ends:
+                return None
+            return new_reference(self.ends.newer.table)
 
     cdef inline void drop(self, Entry* entry) noexcept:
         self.evictions += 1
@@ -238,6 +254,7 @@ cdef class EntryTable:
 
     def __cinit__(self, EntryOrder order not None, *args, **kwargs):
         self.order = order
+        enable_try_incref(self)
         begin_list(&self.dirty)
         begin_list(&self.waiting)
         begin_list(&self.handed)
@@ -247,7 +264,8 @@ cdef class EntryTable:
         self.bucket_count = 1
 
     def __dealloc__(self):
-        self.remove_all()
+        with cython.critical_section(self.order):  # until then another thread may drop entries of this table
+            self.remove_all()
         free(self.buckets)
         free(self.filters)
 
@@ -255,7 +273,8 @@ cdef class EntryTable:
         return self.count
 
     def __contains__(self, bytes key not None):
-        return self.find(key, hash(key)) != NULL
+        with cython.critical_section(self.order):
+            return self.find(key, hash(key)) != NULL
 
     def pass_through(self, bytes key not None, value, context):
         """Write an entry for which there is no room directly to the store below. Derived classes implement it."""
@@ -263,45 +282,58 @@ cdef class EntryTable:
 
     def get(self, bytes key not None, default=None):
         """Return the value of a key, None for a deleted key, or `default` if there is no entry. Counts as a use."""
-        cdef Entry* entry = self.find(key, hash(key))
-        if entry == NULL:
-            self.misses += 1
-            return default
-        self.hits += 1
-        self.order.use(entry)
-        return value_object(entry)
+        cdef Entry* entry
+        with cython.critical_section(self.order):
+            entry = self.find(key, hash(key))
+            if entry == NULL:
+                self.misses += 1
+                return default
+            self.hits += 1
+            self.order.use(entry)
+            return value_object(entry)
 
     def put(self, bytes key not None, bytes value, context=None):
         """Set the value of a key, as a dirty entry. None deletes the key. `next_dirty` returns `context` with it."""
-        self.store(key, value, context, True)
+        with cython.critical_section(self.order):
+            self.store(key, value, context, True)
 
     def delete(self, bytes key not None, context=None):
         """Delete a key. A dirty entry without a value hides the stored value below until it is flushed."""
-        self.store(key, None, context, True)
+        with cython.critical_section(self.order):
+            self.store(key, None, context, True)
 
     def put_clean(self, bytes key not None, bytes value):
         """Keep a value that was read from the store below. A dirty entry stays, because it is newer."""
-        cdef Entry* entry = self.find(key, hash(key))
-        if entry == NULL or entry.before == NULL:
-            self.store(key, value, None, False)
+        cdef Entry* entry
+        with cython.critical_section(self.order):
+            entry = self.find(key, hash(key))
+            if entry == NULL or entry.before == NULL:
+                self.store(key, value, None, False)
 
     def put_if_absent(self, bytes key not None, bytes value, context=None):
         """Return the value of a key. If there is none, or the key was deleted, put `value` and return None."""
-        cdef Entry* entry = self.find(key, hash(key))
-        if entry != NULL and entry.value_size >= 0:
-            return self.get(key)
-        self.store(key, value, context, True)
-        return None
+        cdef Entry* entry
+        with cython.critical_section(self.order):
+            entry = self.find(key, hash(key))
+            if entry != NULL and entry.value_size >= 0:
+                self.hits += 1
+                self.order.use(entry)
+                return value_object(entry)
+            self.store(key, value, context, True)
+            return None
 
     def discard(self, bytes key not None):
         """Remove the entry of a key, also a dirty one. A key without an entry is no error."""
-        cdef Entry* entry = self.find(key, hash(key))
-        if entry != NULL:
-            self.remove(entry)
+        cdef Entry* entry
+        with cython.critical_section(self.order):
+            entry = self.find(key, hash(key))
+            if entry != NULL:
+                self.remove(entry)
 
     def clear(self):
         """Remove all entries, also dirty ones."""
-        self.remove_all()
+        with cython.critical_section(self.order):
+            self.remove_all()
 
     def ordered(self, bytes start=None, bytes stop=None):
         """Iterate over keys and values from `start` to before `stop`, ascending by key. Deleted keys are left out.
@@ -312,20 +344,23 @@ cdef class EntryTable:
 
     def begin_flush(self):
         """Begin a flush of the dirty entries. Entries that become dirty afterwards are in the next flush."""
-        self.is_flushing = True
-        move_in_front(&self.dirty, &self.waiting)
+        with cython.critical_section(self.order):
+            self.is_flushing = True
+            move_in_front(&self.dirty, &self.waiting)
 
     def next_dirty(self):
         """Return key, value (None: deleted) and context of the next entry of the current flush; None after the last."""
-        cdef Entry* entry = self.waiting.behind
-        if entry == &self.waiting:
-            return None
-        unlink_dirty(entry)
-        link_dirty(entry, &self.handed)
-        key = key_object(entry)
-        value = value_object(entry)
-        context = None if entry.context == NULL else <object>entry.context
-        return key, value, context
+        cdef Entry* entry
+        with cython.critical_section(self.order):
+            entry = self.waiting.behind
+            if entry == &self.waiting:
+                return None
+            unlink_dirty(entry)
+            link_dirty(entry, &self.handed)
+            key = key_object(entry)
+            value = value_object(entry)
+            context = None if entry.context == NULL else <object>entry.context
+            return key, value, context
 
     def end_flush(self, bint is_written):
         """End the flush. is_written: the returned entries were written, and become clean; deleted ones are removed.
@@ -333,16 +368,17 @@ cdef class EntryTable:
         All other entries of the flush are dirty again, in their order.
         """
         cdef Entry* entry
-        move_in_front(&self.waiting, &self.dirty)
-        if not is_written:
-            move_in_front(&self.handed, &self.dirty)
-        while self.handed.behind != &self.handed:
-            entry = self.handed.behind
-            if entry.value_size < 0:
-                self.remove(entry)
-            else:
-                self.make_clean(entry)
-        self.is_flushing = False
+        with cython.critical_section(self.order):
+            move_in_front(&self.waiting, &self.dirty)
+            if not is_written:
+                move_in_front(&self.handed, &self.dirty)
+            while self.handed.behind != &self.handed:
+                entry = self.handed.behind
+                if entry.value_size < 0:
+                    self.remove(entry)
+                else:
+                    self.make_clean(entry)
+            self.is_flushing = False
 
     def between(self, bytes start=None, bytes stop=None, bint only_dirty=False):
         """Return the keys from `start` to `stop` (exclusive) and their values, as two lists without order.
@@ -352,19 +388,20 @@ cdef class EntryTable:
         cdef Entry* entry
         cdef size_t number
         cdef list keys = [], values = []
-        if only_dirty:
-            self.gather(&self.dirty, start, stop, keys, values)
-            self.gather(&self.waiting, start, stop, keys, values)
-            self.gather(&self.handed, start, stop, keys, values)
+        with cython.critical_section(self.order):
+            if only_dirty:
+                self.gather(&self.dirty, start, stop, keys, values)
+                self.gather(&self.waiting, start, stop, keys, values)
+                self.gather(&self.handed, start, stop, keys, values)
+                return keys, values
+            for number in range(self.bucket_count):
+                entry = self.buckets[number]
+                while entry != NULL:
+                    if is_between(entry, start, stop):
+                        keys.append(key_object(entry))
+                        values.append(value_object(entry))
+                    entry = entry.chain
             return keys, values
-        for number in range(self.bucket_count):
-            entry = self.buckets[number]
-            while entry != NULL:
-                if is_between(entry, start, stop):
-                    keys.append(key_object(entry))
-                    values.append(value_object(entry))
-                entry = entry.chain
-        return keys, values
 
     cdef int gather(self, Entry* ends, bytes start, bytes stop, list keys, list values) except -1:
         # Making bytes and growing a list do not start the garbage collector, whose finalizers could change entries.
@@ -625,18 +662,19 @@ cdef class OrderedEntries:
         cdef Entry* entry
         cdef size_t number
         self.table = table
-        self.changes = table.changes
-        self.entries = <Entry**>malloc(max(table.count, <size_t>1) * sizeof(Entry*))
-        if self.entries == NULL:
-            raise MemoryError()
-        for number in range(table.bucket_count):
-            entry = table.buckets[number]
-            while entry != NULL:
-                if entry.value_size >= 0 and is_between(entry, start, stop):
-                    self.entries[self.count] = entry
-                    self.count += 1
-                entry = entry.chain
-        qsort(self.entries, self.count, sizeof(Entry*), compare_entries)  # under the GIL: nothing changes meanwhile
+        with cython.critical_section(table.order):
+            self.changes = table.changes
+            self.entries = <Entry**>malloc(max(table.count, <size_t>1) * sizeof(Entry*))
+            if self.entries == NULL:
+                raise MemoryError()
+            for number in range(table.bucket_count):
+                entry = table.buckets[number]
+                while entry != NULL:
+                    if entry.value_size >= 0 and is_between(entry, start, stop):
+                        self.entries[self.count] = entry
+                        self.count += 1
+                    entry = entry.chain
+            qsort(self.entries, self.count, sizeof(Entry*), compare_entries)
 
     def __dealloc__(self):
         free(self.entries)
@@ -646,10 +684,11 @@ cdef class OrderedEntries:
 
     def __next__(self):
         cdef Entry* entry
-        if self.changes != self.table.changes:
-            raise RuntimeError("the entries changed while they were iterated over")
-        if self.done == self.count:
-            raise StopIteration
-        entry = self.entries[self.done]
-        self.done += 1
-        return key_object(entry), value_object(entry)
+        with cython.critical_section(self.table.order):
+            if self.changes != self.table.changes:
+                raise RuntimeError("the entries changed while they were iterated over")
+            if self.done == self.count:
+                raise StopIteration
+            entry = self.entries[self.done]
+            self.done += 1
+            return key_object(entry), value_object(entry)

@@ -10,6 +10,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from ..wire.bytes cimport unlikely
+from ..wire.guard cimport leave, try_enter
 from ..records.decode cimport LocatedRecords
 from ..wire.rows cimport RecordRow
 from .record_cursor cimport RecordCursor
@@ -257,7 +258,8 @@ cdef class Heads:
     """A heap of the timestamps of the next records of up to `ranks` partitions, called heads.
 
     A head may have a cursor, if its record is located and may be merged. Methods with a rank raise IndexError for a
-    wrong rank. Methods for the first head raise IndexError if there is no head.
+    wrong rank. Methods for the first head raise IndexError if there is no head. All raise RuntimeError if two threads
+    use the object at once.
     """
 
     cdef Head* heap
@@ -300,62 +302,91 @@ cdef class Heads:
     @property
     def first(self):
         """The rank and timestamp of the first head."""
-        self.check_first()
-        return self.heap[0].rank, self.heap[0].timestamp
+        cdef Head head
+        self.enter_with_head()
+        head = self.heap[0]
+        leave(&self.busy)
+        return head.rank, head.timestamp
 
     def known(self):
         """Return the rank and timestamp of every head."""
         cdef Py_ssize_t i
-        return [(self.heap[i].rank, self.heap[i].timestamp) for i in range(self.count)]
+        self.enter()
+        try:
+            return [(self.heap[i].rank, self.heap[i].timestamp) for i in range(self.count)]
+        finally:
+            leave(&self.busy)
 
     def limit(self):
         """Return the timestamp up to which records of the first partition are next, and whether it is inclusive."""
-        cdef const Head* second
-        self.check_first()
-        if self.count == 1:
-            return INT64_MAX, True
-        second = &self.heap[1]
-        if self.count > 2 and precedes(&self.heap[2], second):
-            second = &self.heap[2]
-        return second.timestamp, self.heap[0].rank < second.rank
+        cdef Head first, second
+        self.enter_with_head()
+        first = self.heap[0]
+        second = Head(INT64_MAX, self.ranks)
+        if self.count > 1:
+            second = self.heap[1]
+        if self.count > 2 and precedes(&self.heap[2], &second):
+            second = self.heap[2]
+        leave(&self.busy)
+        return second.timestamp, first.rank < second.rank
 
-    cdef int check_first(self) except -1:
-        if self.busy:
+    cdef int enter(self) except -1:
+        """Raise RuntimeError while another thread uses this object. The caller must call `leave(&self.busy)`."""
+        if not try_enter(&self.busy):
             raise RuntimeError("heads are merged once at a time")
+        return 0
+
+    cdef int enter_with_head(self) except -1:
+        """Enter, or raise IndexError if there is no head."""
+        self.enter()
         if not self.count:
+            leave(&self.busy)
             raise IndexError("expected a head, found none")
         return 0
 
     def push(self, Py_ssize_t rank, int64_t timestamp, RecordCursor cursor):
         """Add the head of a partition that has none."""
-        if not 0 <= rank < self.ranks or self.sources[rank].has_head or self.busy:
-            raise IndexError(f"rank: expected one of {self.ranks} without a head, found {rank}")
-        self.use(rank, cursor)
-        self.sources[rank].has_head = True
-        self.heap[self.count] = Head(timestamp, rank)
-        self.count += 1
-        self.sift_up(self.count - 1)
+        self.enter()
+        try:
+            if not 0 <= rank < self.ranks or self.sources[rank].has_head:
+                raise IndexError(f"rank: expected one of {self.ranks} without a head, found {rank}")
+            self.use(rank, cursor)
+            self.sources[rank].has_head = True
+            self.heap[self.count] = Head(timestamp, rank)
+            self.count += 1
+            self.sift_up(self.count - 1)
+        finally:
+            leave(&self.busy)
 
     def replace(self, int64_t timestamp, RecordCursor cursor):
         """Replace the timestamp and the cursor of the first head by those of its partition's next record."""
-        self.check_first()
-        self.use(self.heap[0].rank, cursor)
-        self.heap[0].timestamp = timestamp
-        self.sift_down(0)
+        self.enter_with_head()
+        try:
+            self.use(self.heap[0].rank, cursor)
+            self.heap[0].timestamp = timestamp
+            self.sift_down(0)
+        finally:
+            leave(&self.busy)
 
     def pop(self):
         """Remove the first head."""
-        self.check_first()
-        self.drop(0)
+        self.enter_with_head()
+        try:
+            self.drop(0)
+        finally:
+            leave(&self.busy)
 
     def remove(self, Py_ssize_t rank):
         """Remove the head of a partition."""
         cdef Py_ssize_t i
-        for i in range(self.count):
-            if self.heap[i].rank == rank:
-                self.check_first()
-                self.drop(i)
-                return
+        self.enter()
+        try:
+            for i in range(self.count):
+                if self.heap[i].rank == rank:
+                    self.drop(i)
+                    return
+        finally:
+            leave(&self.busy)
         raise IndexError(f"rank: expected one that has a head, found {rank}")
 
     cdef int drop(self, Py_ssize_t at) except -1:
@@ -407,21 +438,25 @@ cdef class Heads:
         cursor has no record left stays the first head until `replace` or `pop`. Raises ValueError if the first head has
         no cursor, or `most` is below 1.
         """
+        self.enter_with_head()
+        try:
+            return self.merge_next(most)
+        finally:
+            leave(&self.busy)
+
+    cdef tuple merge_next(self, Py_ssize_t most):
         cdef MergedRecords merged = MergedRecords.__new__(MergedRecords)
         cdef RecordCursor cursor
         cdef Source* source
         cdef Place* places
         cdef Py_ssize_t i, parts = 0, most_parts = min(most, self.count)
-        self.check_first()
         if most < 1 or self.sources[self.heap[0].rank].rows == NULL:
             raise ValueError(f"most {most}: expected 1 or more, and the cursor of the first head")
         # Allocate all memory first, so that heads and cursors advance together or not at all.
         merged.reserve(most, most_parts)
         merged.held = [None] * most_parts
-        self.busy = True
         with nogil:
             merged.count = self.take(merged.places, most, &parts)
-        self.busy = False
         for i in range(parts):
             source = &self.sources[self.touched[i]]
             cursor = self.cursors[self.touched[i]]

@@ -10,6 +10,7 @@ from cpython.mem cimport PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from ..wire.bytes cimport Cursor, bytes_left, unlikely
+from ..wire.guard cimport load, store
 from ..crc.checksums cimport first_invalid
 from ..records.decode cimport LocatedRecords, row_alone
 from ..records.read cimport read_any_record, read_message, read_plain_record
@@ -232,7 +233,10 @@ cdef Py_ssize_t locate_in_batch(
 @cython.final
 @cython.no_gc
 cdef class RecordCursor:
-    """A position in located records. `next` is the number of the next record, `latest` the largest timestamp taken."""
+    """A position in located records. `next` is the number of the next record, `latest` the largest timestamp taken.
+
+    One thread at a time uses it. If two do, they may take the same records.
+    """
 
     def __init__(self, LocatedRecords located not None, Py_ssize_t first=0):
         located.check_range(first, located.count)
@@ -246,16 +250,18 @@ cdef class RecordCursor:
     @property
     def timestamp(self):
         """The timestamp of the next record. Raises IndexError if there is none."""
-        if self.next >= self.count:
-            raise IndexError(self.next)
-        return self.located.rows[self.next].timestamp
+        cdef Py_ssize_t number = load(&self.next)
+        if number >= self.count:
+            raise IndexError(number)
+        return self.located.rows[number].timestamp
 
     @property
     def next_offset(self):
         """The offset after the record taken last. Raises IndexError if none was taken."""
-        if self.next < 1 or self.next > self.count:
-            raise IndexError(self.next)
-        return self.located.rows[self.next - 1].offset + 1
+        cdef Py_ssize_t number = load(&self.next)
+        if number < 1 or number > self.count:
+            raise IndexError(number)
+        return self.located.rows[number - 1].offset + 1
 
     def take(self, int64_t limit, bint is_inclusive, Py_ssize_t most):
         """Take the next record, and up to `most` in all, before the first one with a timestamp after `limit`.
@@ -263,11 +269,11 @@ cdef class RecordCursor:
         Without `is_inclusive`, a record at `limit` is not taken either. Returns the number of the next record. Raises
         IndexError if there is no record, or `most` is below 1.
         """
-        cdef Py_ssize_t i = self.next, stop
+        cdef Py_ssize_t i = load(&self.next), stop
         cdef int64_t timestamp, latest = self.latest
         cdef const RecordRow* rows = self.located.rows
         if i >= self.count or most < 1:
-            raise IndexError(self.next)
+            raise IndexError(i)
         stop = i + most if most < self.count - i else self.count
         latest = max(latest, rows[i].timestamp)
         i += 1
@@ -277,6 +283,6 @@ cdef class RecordCursor:
                 break
             latest = max(latest, timestamp)
             i += 1
-        self.next = i
+        store(&self.next, i)
         self.latest = latest
         return i

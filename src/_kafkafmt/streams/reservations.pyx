@@ -6,9 +6,12 @@ account is claimed, no later request takes bytes from it or from accounts under 
 soon as the claimed account has enough, the waiter claims the next one, so no waiter starves. Bytes that others take
 cannot change a claim, because they take none from claimed accounts.
 
-Every change of the counts is a cdef function that calls no Python and allocates nothing. So under the GIL no thread
-sees a partial change, and no lock is needed that an interrupt or a fork could leave locked. Objects are made before a
-change. Waiters are woken after it, because a task of an event loop is woken by a Python function.
+Every change of the counts is made by cdef functions that call no Python and allocate nothing. So under the GIL no
+thread sees a partial change, and no lock is needed that an interrupt or a fork could leave locked. Without the GIL, the
+queue has a lock for the whole tree, which is held for one change only. A critical section would not do: CPython
+suspends it if the thread waits for another lock, for example when it drops a reference to an object of another thread.
+Objects are made before a change. Waiters are woken after it, because a task of an event loop is woken by a Python
+function.
 """
 
 cimport cython
@@ -16,7 +19,9 @@ from cpython.long cimport PyLong_Check
 from cpython.number cimport PyIndex_Check
 from cpython.pyport cimport PY_SSIZE_T_MAX
 
-from threading import Lock
+from ..wire.guard cimport Lock, acquire, release
+
+import threading
 
 cdef Py_ssize_t UNBOUNDED = PY_SSIZE_T_MAX
 
@@ -31,8 +36,9 @@ cdef Py_ssize_t checked(size) except -1:
 
 
 cdef class Line:
-    """The queue of a tree of accounts: a linked list of waiters in the order of arrival."""
+    """The queue of a tree of accounts: a linked list of waiters in the order of arrival, and the lock of the tree."""
 
+    cdef Lock lock
     cdef Waiter first
     cdef Waiter last
 
@@ -57,8 +63,12 @@ cdef class Line:
         waiter.before = waiter.behind = None
         waiter.is_in_line = False
 
-    cdef void serve(self):
-        """Serve all waiters whose bytes are available. The others claim the account that has too few bytes."""
+    cdef Waiter serve(self):
+        """Serve all waiters whose bytes are available. The others claim the account that has too few bytes.
+
+        Returns the first of the waiters to wake; `woken_behind` is the next one. The caller releases the lock, and then
+        calls `wake`.
+        """
         cdef Waiter behind
         cdef Waiter first_woken = None
         cdef Waiter last_woken = None
@@ -77,11 +87,7 @@ cdef class Line:
                     last_woken.woken_behind = waiter
                 last_woken = waiter
             waiter = behind
-        while first_woken is not None:
-            waiter = first_woken
-            first_woken = waiter.woken_behind
-            waiter.woken_behind = None
-            waiter.on_wake()
+        return first_woken
 
     cdef void give(self, Waiter waiter) noexcept:
         waiter.account.add(waiter.size)
@@ -99,6 +105,17 @@ cdef class Line:
             self.remove(waiter)
             return True
         return waiter.claim()
+
+
+cdef int wake(Waiter woken) except -1:
+    """Wake the waiters that `Line.serve` returned. Only this thread uses `woken_behind` of them until it wakes them."""
+    cdef Waiter behind
+    while woken is not None:
+        behind = woken.woken_behind
+        woken.woken_behind = None
+        woken.on_wake()
+        woken = behind
+    return 0
 
 
 cdef class Account:
@@ -126,7 +143,7 @@ cdef class Account:
             self._parent = parent
             self._line = parent._line
 
-    # Changes of the counts, which call no Python
+    # Changes of the counts, which call no Python. The caller has acquired the lock of the queue.
 
     cdef bint has(self, Py_ssize_t size) noexcept:
         """Return whether a caller that has not waited may take `size` bytes now."""
@@ -154,21 +171,20 @@ cdef class Account:
                 account._peak = account._held
             account = account._parent
 
-    cdef void change(self, Py_ssize_t size):
-        """Add `size` to the held bytes, and serve the queue: more or fewer waiters may be served now."""
-        self.add(size)
-        if self._line.first is not None:
-            self._line.serve()
+    cdef Waiter change(self, Py_ssize_t size):
+        """Add `size` to the held bytes, and serve the queue: more or fewer waiters may be served now.
 
-    cdef int ensure_countable(self, Py_ssize_t size) except -1:
+        Returns the waiters to wake, as `Line.serve` does.
+        """
+        self.add(size)
+        return None if self._line.first is None else self._line.serve()
+
+    cdef Py_ssize_t countable(self) noexcept:
+        """Return the most bytes that may be added to the held ones: their number fits into 63 bits."""
         cdef Account root = self
         while root._parent is not None:  # the root counts the bytes of all accounts under it
             root = root._parent
-        if size > PY_SSIZE_T_MAX - root._held:
-            raise ValueError(
-                f"a reservation: expected at most {PY_SSIZE_T_MAX} bytes in all, found {size} beside {root._held}"
-            )
-        return 0
+        return PY_SSIZE_T_MAX - root._held
 
     cdef Account lacking_for(self, Py_ssize_t size):
         """Return the lowest of this account and its parents that has fewer than `size` bytes free or is claimed."""
@@ -200,75 +216,95 @@ cdef class Account:
         for a negative number, and TypeError for no integer.
         """
         cdef Py_ssize_t size = checked(size_bytes)
-        if not self.has(size):
-            return None
         cdef Reservation reservation = Reservation.__new__(Reservation)
+        cdef bint is_reserved
         reservation._account = self
-        if not self.has(size):  # making the object may have run the garbage collector, and with it any code
-            return None
-        self.add(size)
-        reservation._size = size
-        return reservation
+        acquire(&self._line.lock)
+        is_reserved = self.has(size)
+        if is_reserved:
+            self.add(size)
+            reservation._size = size
+        release(&self._line.lock)
+        return reservation if is_reserved else None
 
     @property
     def held_bytes(self):
         """The bytes that are reserved in this account and in those under it."""
-        return self._held
+        acquire(&self._line.lock)
+        cdef Py_ssize_t held = self._held
+        release(&self._line.lock)
+        return held
 
     @property
     def peak_bytes(self):
         """The most bytes that were ever held at once."""
-        return self._peak
+        acquire(&self._line.lock)
+        cdef Py_ssize_t peak = self._peak
+        release(&self._line.lock)
+        return peak
 
     @property
     def total_bytes(self):
         """The bytes that may be held: the least of its own total and those of its parents."""
-        cdef Py_ssize_t least = self._total
+        cdef Py_ssize_t least
         cdef Account account = self._parent
+        acquire(&self._line.lock)
+        least = self._total
         while account is not None:
             least = min(least, account._total)
             account = account._parent
+        release(&self._line.lock)
         return least
 
     @property
     def available_bytes(self):
         """The bytes that are free here and in all parents. Negative if more bytes are held than the total."""
-        cdef Py_ssize_t least = self._total - self._held
+        cdef Py_ssize_t least
         cdef Account account = self._parent
+        acquire(&self._line.lock)
+        least = self._total - self._held
         while account is not None:
             least = min(least, account._total - account._held)
             account = account._parent
+        release(&self._line.lock)
         return least
 
     @property
     def waiting(self):
         """The number of waiters for bytes of this account or of those under it."""
         cdef Py_ssize_t count = 0
-        cdef Waiter waiter = self._line.first
+        cdef Waiter waiter
+        acquire(&self._line.lock)
+        waiter = self._line.first
         while waiter is not None:
             count += waiter.account.is_under(self)
             waiter = waiter.behind
+        release(&self._line.lock)
         return count
 
     @property
     def is_awaited(self):
         """Whether a waiter needs bytes that a release here would free."""
         cdef Account account = self
+        cdef bint is_awaited = False
+        acquire(&self._line.lock)
         while account is not None:
-            if account._is_claimed:
-                return True
+            is_awaited |= account._is_claimed
             account = account._parent
-        return False
+        release(&self._line.lock)
+        return is_awaited
 
     @property
     def is_closed(self):
         """Whether this account or one of its parents was closed."""
         cdef Account account = self
+        cdef bint is_closed = False
+        acquire(&self._line.lock)
         while account is not None:
-            if account._is_closed:
-                return True
+            is_closed |= account._is_closed
             account = account._parent
-        return False
+        release(&self._line.lock)
+        return is_closed
 
     @property
     def waited_seconds(self):
@@ -276,42 +312,72 @@ cdef class Account:
         return self._waited_seconds
 
     def _resize(self, total_bytes):
-        self._total = UNBOUNDED if total_bytes is None else checked(total_bytes)
-        self._line.serve()
+        cdef Py_ssize_t total = UNBOUNDED if total_bytes is None else checked(total_bytes)
+        cdef Waiter woken
+        acquire(&self._line.lock)
+        self._total = total
+        woken = self._line.serve()
+        release(&self._line.lock)
+        wake(woken)
 
     def _close(self):
+        cdef Waiter woken
+        acquire(&self._line.lock)
         self._is_closed = True
-        self._line.serve()
+        woken = self._line.serve()
+        release(&self._line.lock)
+        wake(woken)
 
     def _overdraw_first(self):
         """Serve the first waiter for this account, although too few bytes are free; return it, or None without one."""
-        cdef Waiter waiter = self._line.first
+        cdef Waiter waiter, woken = None
+        cdef Py_ssize_t countable
+        cdef bint is_first_woken = False
+        acquire(&self._line.lock)
+        countable = self.countable()
+        waiter = self._line.first
         while waiter is not None and waiter.account is not self:
             waiter = waiter.behind
+        if waiter is not None and waiter.size <= countable:
+            self.disclaim()
+            self._line.give(waiter)
+            is_first_woken = not waiter.is_woken
+            waiter.is_woken = True
+            woken = self._line.serve()
+        release(&self._line.lock)
         if waiter is None:
             return None
-        self.ensure_countable(waiter.size)
-        self.disclaim()
-        self._line.give(waiter)
-        self._line.serve()
-        if not waiter.is_woken:
-            waiter.is_woken = True
+        check_countable(waiter.size, countable)
+        wake(woken)
+        if is_first_woken:
             waiter.on_wake()
         return waiter
 
     def _missing_bytes(self, Waiter until not None):
         """Return the bytes missing here for the waiters up to `until`; 0 or less if none, or if it left the queue."""
-        cdef Py_ssize_t wanted = 0
-        cdef Waiter waiter = self._line.first
-        if not until.is_in_line or self._total == UNBOUNDED:
-            return 0
-        while waiter is not None:
-            if waiter is until or waiter.claimed is self:
-                wanted += waiter.size
-            if waiter is until:
-                break
-            waiter = waiter.behind
-        return wanted - (self._total - self._held)
+        cdef Py_ssize_t missing = 0
+        cdef Waiter waiter
+        acquire(&self._line.lock)
+        if until.is_in_line and self._total != UNBOUNDED:
+            waiter = self._line.first
+            while waiter is not None:
+                if waiter is until or waiter.claimed is self:
+                    missing += waiter.size
+                if waiter is until:
+                    break
+                waiter = waiter.behind
+            missing -= self._total - self._held
+        release(&self._line.lock)
+        return missing
+
+
+cdef int check_countable(Py_ssize_t size, Py_ssize_t countable) except -1:
+    if size > countable:
+        raise ValueError(
+            f"a reservation: expected at most {PY_SSIZE_T_MAX} bytes in all, "
+            f"found {size} beside {PY_SSIZE_T_MAX - countable}"
+        )
+    return 0
 
 
 cdef class Waiter:
@@ -344,7 +410,7 @@ cdef class Waiter:
         self.owner = owner
         self.on_wake = on_wake
         if on_wake is None:
-            self._lock = Lock()
+            self._lock = threading.Lock()
             self._lock.acquire()
             self.on_wake = self._lock.release  # bound here, as binding allocates
 
@@ -362,21 +428,30 @@ cdef class Waiter:
         return is_another
 
     def enlist(self):
-        """Join the end of the queue. The waiter is served at once if that is possible."""
-        self.account._line.append(self)
-        self.account._line.serve()
+        """Join the end of the queue. The waiter is served at once if that is possible. It must `leave` in the end."""
+        cdef Line line = self.account._line
+        cdef Waiter woken
+        acquire(&line.lock)
+        line.append(self)
+        woken = line.serve()
+        release(&line.lock)
+        wake(woken)
 
     def wait(self, double timeout_seconds):
         """Wait until the waiter is served, is refused or claims another account, at most `timeout_seconds`."""
         if self._lock.acquire(timeout=max(timeout_seconds, 0)):
+            acquire(&self.account._line.lock)
             self.is_woken = False
+            release(&self.account._line.lock)
 
     def take(self):
         """Return the reservation of a waiter that was served. Call it once."""
         cdef Reservation reservation = Reservation.__new__(Reservation)
         reservation._account = self.account
         reservation._size = self.size
+        acquire(&self.account._line.lock)
         self.is_served = False
+        release(&self.account._line.lock)
         return reservation
 
     def leave(self, double waited_seconds):
@@ -384,18 +459,23 @@ cdef class Waiter:
 
         An interrupt may arrive after the waiter is served and before `take`. waited_seconds: added to the account's.
         """
+        cdef Line line = self.account._line
+        cdef Waiter woken = None
+        acquire(&line.lock)
         self.account._waited_seconds += waited_seconds
         if self.has_turn:
             self.has_turn = self.account._is_turn_taken = False
             if not self.is_served:
-                self.account._line.serve()
+                woken = line.serve()
         if self.is_in_line:
             self.account.disclaim()
-            self.account._line.remove(self)
-            self.account._line.serve()
+            line.remove(self)
+            woken = line.serve()
         elif self.is_served:
             self.is_served = False
-            self.account.change(-self.size)
+            woken = self.account.change(-self.size)
+        release(&line.lock)
+        wake(woken)
 
 
 @cython.freelist(64)
@@ -426,67 +506,103 @@ cdef class Reservation:
 
         Raises ValueError for a negative number, for a released reservation, and if all bytes would exceed 2^63 - 1.
         """
-        cdef Py_ssize_t change = self._change(size_bytes)
-        self._account.ensure_countable(change)
-        self._size += change
-        if change != 0:
-            self._account.change(change)
+        cdef Py_ssize_t size = checked(size_bytes), change = 0, countable
+        cdef Waiter woken = None
+        cdef bint is_held
+        acquire(&self._account._line.lock)
+        countable = self._account.countable()
+        is_held = not self._is_released
+        if is_held:
+            change = size - self._size
+            if change != 0 and change <= countable:
+                self._size = size
+                woken = self._account.change(change)
+        release(&self._account._line.lock)
+        check_held(is_held)
+        check_countable(change, countable)
+        wake(woken)
 
     def try_resize(self, size_bytes):
         """Change the held bytes to `size_bytes` if they are available at once; return whether they are.
 
         Raises ValueError for a negative number, and for a released reservation.
         """
-        cdef Py_ssize_t change = self._change(size_bytes)
-        if change > 0 and not self._account.has(change):
-            return False
-        self._size += change
-        if change != 0:
-            self._account.change(change)
-        return True
+        cdef Py_ssize_t size = checked(size_bytes), change
+        cdef Waiter woken = None
+        cdef bint is_held, is_resized = False
+        acquire(&self._account._line.lock)
+        is_held = not self._is_released
+        if is_held:
+            change = size - self._size
+            is_resized = change <= 0 or self._account.has(change)
+            if change != 0 and is_resized:
+                self._size = size
+                woken = self._account.change(change)
+        release(&self._account._line.lock)
+        check_held(is_held)
+        wake(woken)
+        return is_resized
 
     def split(self, sizes):
         """Return reservations of the given sizes, of the same budget, and release this one.
 
         The sizes may exceed what this one held, even beyond the total. Raises as `resize` does.
         """
-        cdef Py_ssize_t change = 0
+        cdef Py_ssize_t total = 0, change, countable
         cdef Py_ssize_t size
         cdef Reservation part
+        cdef Waiter woken = None
+        cdef bint is_held
         cdef list parts = []
         for given in sizes:
             size = checked(given)
             part = Reservation.__new__(Reservation)
             part._account = self._account
             part._size = size
-            if size > PY_SSIZE_T_MAX - change:
+            if size > PY_SSIZE_T_MAX - total:
                 raise ValueError(f"a reservation: expected parts of at most {PY_SSIZE_T_MAX} bytes in all")
-            change += size
+            total += size
             parts.append(part)
-        change += self._change(0)
-        self._account.ensure_countable(change)
-        self._is_released = True
-        self._size = 0
-        self._account.change(change)
+        acquire(&self._account._line.lock)
+        countable = self._account.countable()
+        is_held = not self._is_released
+        change = total - self._size
+        if is_held and change <= countable:
+            self._is_released = True
+            self._size = 0
+            woken = self._account.change(change)
+        release(&self._account._line.lock)
+        check_held(is_held)
+        check_countable(change, countable)
+        wake(woken)
         return parts
 
     def absorb(self, Reservation other not None):
         """Take over the bytes of another reservation, and release it. Raises ValueError for one of another budget."""
-        self._change(0)
-        other._change(0)
-        if self._account is not other._account or self is other:
+        cdef bint is_held, is_possible = self._account is other._account and self is not other
+        acquire(&self._account._line.lock)
+        is_held = not (self._is_released or other._is_released)
+        if is_held and is_possible:
+            self._size += other._size
+            other._size = 0
+            other._is_released = True
+        release(&self._account._line.lock)
+        check_held(is_held)
+        if not is_possible:
             raise ValueError("a reservation: expected another one of the same budget to absorb")
-        self._size += other._size
-        other._size = 0
-        other._is_released = True
 
     def release(self):
         """Give the bytes back. A second call has no effect."""
-        cdef Py_ssize_t size = self._size
+        cdef Py_ssize_t size
+        cdef Waiter woken = None
+        acquire(&self._account._line.lock)
+        size = self._size
         if not self._is_released:
             self._is_released = True
             self._size = 0
-            self._account.change(-size)
+            woken = self._account.change(-size)
+        release(&self._account._line.lock)
+        wake(woken)
 
     def __enter__(self):
         return self
@@ -497,8 +613,8 @@ cdef class Reservation:
     def __repr__(self):
         return f"<Reservation of {self._size} bytes{', released' if self._is_released else ''}>"
 
-    cdef Py_ssize_t _change(self, size_bytes) except? -1:
-        cdef Py_ssize_t size = checked(size_bytes)
-        if self._is_released:
-            raise ValueError("a reservation that was released: expected to be left alone, found another size for it")
-        return size - self._size
+
+cdef int check_held(bint is_held) except -1:
+    if not is_held:
+        raise ValueError("a reservation that was released: expected to be left alone, found another size for it")
+    return 0

@@ -64,7 +64,7 @@ def chunk_aad(backup_id: str, name: str, suffix: str, count: int) -> Callable[[i
 
 def compress(chunk: bytes, number: int) -> bytes:
     """Compress a chunk by zstd."""
-    import zstandard
+    from kafkafmt.codecs.zstd_library import zstandard
 
     return zstandard.ZstdCompressor(_ZSTD_LEVEL).compress(chunk)
 

@@ -202,7 +202,7 @@ def _chunk_index(found: _Object) -> ChunkIndex:
 
 
 def _chunk_sizes(found: _Object) -> tuple[int, ...]:
-    import zstandard
+    from kafkafmt.codecs.zstd_library import zstandard
 
     place, compressed = "chunkIndex.transformedChunks", found.base64("transformedChunks")
     try:

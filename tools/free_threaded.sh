@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Install the project, and what its tests without a JVM need, into a virtual environment of a free-threaded Python:
+# `free_threaded.sh VENV [options of pip wheel]`. Nothing is compiled that did not change.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+readonly venv=$1
+shift
+
+pip() {
+    "$venv/bin/python" -m pip --disable-pip-version-check -q "$@"
+}
+
+"$venv/bin/python" -c 'import sysconfig, sys; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))' || {
+    echo "$venv: expected a free-threaded Python, found $("$venv/bin/python" --version)." >&2
+    exit 1
+}
+pip install scikit-build-core 'cython>=3.3' cython-cmake cmake ninja \
+    numpy python-snappy cramjam isal click rich pyarrow 'pytest>=8.4,<9.2' pytest-timeout pytest-run-parallel hypothesis \
+    crc32c lz4 zstandard  # the oracles of the tests; pip compiles the last two
+rm -rf "$venv/wheel"
+pip wheel --no-deps --no-build-isolation --wheel-dir "$venv/wheel" "$@" .
+pip install --no-deps --force-reinstall "$venv"/wheel/*.whl
+"$venv/bin/python" tools/check_no_gil.py

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Run tests on a free-threaded Python, then most of them in 4 threads at once: `parallel.sh [arguments of pytest]`.
+# PYTHON names the Python; by default python3.14t of the PATH.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly venv=build/threads/venv
+readonly tests=(tests/kernels tests/records tests/columns tests/build tests/convert tests/streams tests/memory tests/codecs)
+if [ ! -x "$venv/bin/python" ]; then
+    "${PYTHON:-python3.14t}" -m venv "$venv"
+fi
+tools/free_threaded.sh "$venv"
+# lz4 and zstandard, with which the tests compare, would enable the GIL. The kernels do not: free_threaded.sh checks it.
+export PYTHON_GIL=0
+"$venv/bin/python" -m pytest -q -m "not broker and not clients and not oracle and not spark and not slow and not exhaustive" \
+    tests/threads "${@:-${tests[@]}}"
+"$venv/bin/python" -m pytest -q --parallel-threads 4 \
+    -m "not broker and not clients and not oracle and not spark and not slow and not exhaustive" "${@:-${tests[@]}}"
