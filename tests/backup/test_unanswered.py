@@ -7,13 +7,13 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 import pytest
-from structlog.testing import capture_logs
 
 from kafkafmt.backup.groups import GroupOffsets
 from kafkafmt.backup.repository import Repository
 from kafkafmt.backup.store import BackupSource, BackupStore
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import UnansweredError
+from logged_events import logged_events
 
 NO_GROUPS = GroupOffsets(0, {})
 
@@ -55,7 +55,7 @@ def store_of(folder: Path, unanswered: int) -> BackupStore:
 
 def test_generation_when_the_source_does_not_answer_then_the_next_commit_writes_it(tmp_path: Path) -> None:
     store = store_of(tmp_path, unanswered=1)
-    with capture_logs() as logged:
+    with logged_events("kafkafmt.backup.store") as logged:
         store.complete_commit(is_last=False)
     assert not store.generations
     assert [line["error"] for line in logged] == ["the offsets of partitions could not be read"]

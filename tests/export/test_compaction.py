@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import deltalake
 import pytest
 
 from export.scans import folder_scan, write_log
-from export.test_iceberg import destination_of, other_writer, table_of
+from export.test_iceberg import destination_of, options_of, other_writer, table_of
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.iceberg import _has_files
@@ -63,6 +64,20 @@ def test_compact_when_a_table_has_many_small_files_then_it_has_the_same_rows_in_
     assert compact(destination(lake, kind), "orders").files_removed == 0
     write_log(source, "orders-0", 500, 100)
     assert export(source, lake, kind) == 100
+
+
+def test_compact_when_the_topic_has_dots_then_its_name_is_in_backquotes(tmp_path: Path) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for first in (0, 100):
+        write_log(source, "orders.eu-0", first, 100)
+        assert export(source, lake, "iceberg") == 100
+    table = Destination("raw.`orders.eu`", "iceberg", options_of(lake), one_table=True)
+    report = compact(table)
+    assert report.location == table.target
+    assert (report.files_removed, report.files_added) == (2, 1)
+    for wrong in ("raw.orders.eu", "raw.`orders.eu", "raw..orders", ""):
+        with pytest.raises(ExportError, match="expected"):
+            compact(replace(table, target=wrong))
 
 
 def test_compact_when_an_export_commits_meanwhile_then_both_are_kept(

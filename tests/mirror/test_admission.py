@@ -9,9 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
-import structlog
 from kafka.errors import TopicAuthorizationFailedError
-from structlog.testing import capture_logs
 
 from kafkafmt.mirror.admission import Admission, LoopCheck
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore
@@ -25,6 +23,7 @@ from kafkafmt.mirror.provenance import (
     value_fields,
 )
 from kafkafmt.mirror.topic_names import TopicNames
+from logged_events import logged_events
 
 
 class Side:
@@ -135,12 +134,7 @@ def test_claim_when_clusters_keep_no_ids_then_is_refused_by_name() -> None:
     assert check(west, east).claim(["t"]).keys() == {"t"}
 
 
-def test_claim_when_the_map_at_the_source_cannot_be_read_then_mirrors_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # a command may have cached the other
-    monkeypatch.setattr("kafkafmt.mirror.admission._log", structlog.get_logger())
-
+def test_claim_when_the_map_at_the_source_cannot_be_read_then_mirrors_and_says_so_once() -> None:
     class Hidden(Side):
         def provenances(self) -> Mapping[ProvenanceKey, Provenance]:
             raise TopicAuthorizationFailedError
@@ -149,7 +143,7 @@ def test_claim_when_the_map_at_the_source_cannot_be_read_then_mirrors_and_says_s
     guarded = cast("Any", Hidden("WEST"))
     blind = LoopCheck(cast("Any", west), cast("Any", east), TopicNames(), upstream=[guarded], store=east)
     assert check(east, west).claim(["t"]) == {}
-    with capture_logs() as logged:
+    with logged_events("kafkafmt.mirror.admission") as logged:
         assert blind.claim(["t"]) == {}
         assert blind.refresh() == {}
     (line,) = logged

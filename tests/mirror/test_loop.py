@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.admission import Admission
@@ -20,6 +18,7 @@ from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.types import TopicPartition
+from logged_events import logged_events
 from mirror.folders import batches, put_log
 
 PARTITION = TopicPartition("t", 0)
@@ -70,14 +69,11 @@ def mirror_to(target_of: type[RefusingTarget], folder: Path, *, appends: bool = 
 
 @pytest.mark.parametrize("appends", [True, False])
 def test_partition_when_its_unknown_records_are_not_why_it_stops_then_the_reason_is_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: bool
+    tmp_path: Path, appends: bool
 ) -> None:
     """They are why without --append alone, and then one line has all such partitions."""
-    monkeypatch.setattr(
-        "kafkafmt.mirror.loop._log", structlog.get_logger()
-    )  # a command may have cached the other
     mirror = mirror_to(RefusingTarget, tmp_path, appends=appends)
-    with capture_logs() as logged:
+    with logged_events("kafkafmt.mirror.loop") as logged:
         mirror.run()
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
     assert ("the reason" in [line.get("error") for line in logged]) == appends
@@ -85,7 +81,7 @@ def test_partition_when_its_unknown_records_are_not_why_it_stops_then_the_reason
 
 def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_later(tmp_path: Path) -> None:
     mirror = mirror_to(LateTarget, tmp_path)
-    with capture_logs() as logged:
+    with logged_events("kafkafmt.mirror.loop") as logged:
         mirror.run()
     retries = [line["error"] for line in logged if "tried again" in line["event"]]
     assert retries == ["topic t could not be created"]

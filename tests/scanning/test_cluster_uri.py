@@ -35,6 +35,11 @@ def test_uri_when_it_has_brokers_and_topics_then_has_both() -> None:
             "expected topics in the URI or as an argument, found both",
         ),
         (
+            f"{SERVER}/orders",
+            {"topics": "clicks", "partitions": [("orders", 0)]},
+            "expected topics in the URI or as an argument, found both",
+        ),
+        (
             SERVER,
             {"options": {"security.protcol": "SSL"}},
             "unknown client option 'security.protcol': did you mean",

@@ -11,13 +11,12 @@ import uuid
 from pathlib import Path
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from calls import calls_of, traced_calls
 from kafkafmt.log.appender import create_log
 from kafkafmt.serve.catalog import Catalog
 from log.samples import batch, batches, put_segment
+from logged_events import logged_events
 
 
 def topics(catalog: Catalog) -> dict[str, list[int]]:
@@ -106,13 +105,6 @@ def test_folder_when_it_comes_to_many_then_those_are_not_looked_into(tmp_path: P
     assert many - few <= 100 * 6
 
 
-@pytest.fixture
-def _own_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that ran in this process before may have cached the other, with what it was configured to do."""
-    monkeypatch.setattr("kafkafmt.serve.catalog._log", structlog.get_logger())
-
-
-@pytest.mark.usefixtures("_own_log")
 def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_path: Path) -> None:
     for base_offset, end in ((0, 30), (10, 20), (30, 40)):
         put_segment(tmp_path / "orders-0", base_offset, batches(base_offset, end, 5))
@@ -121,14 +113,13 @@ def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_pat
     async def follow() -> list[int]:
         return [(await partition.follow()).end_offset for _ in range(2)]
 
-    with capture_logs() as logged:
+    with logged_events("kafkafmt.serve.catalog") as logged:
         assert asyncio.run(follow()) == [40, 40]
     (warning,) = logged
     assert (warning["log_level"], warning["partition"], warning["segments"]) == ("warning", "orders-0", 1)
     assert "each offset is served once" in warning["event"]
 
 
-@pytest.mark.usefixtures("_own_log")
 def test_leader_epochs_when_the_checkpoint_cannot_be_read_once_then_are_read_at_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +132,7 @@ def test_leader_epochs_when_the_checkpoint_cannot_be_read_once_then_are_read_at_
     def too_many_open_files(path: Path) -> bytes:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
-    with monkeypatch.context() as patched, capture_logs() as logged:
+    with monkeypatch.context() as patched, logged_events("kafkafmt.serve.catalog") as logged:
         patched.setattr("kafkafmt.serve.catalog.read_file", too_many_open_files)
         assert partition.leader_epochs() == partition.leader_epochs() == []
     (warning,) = logged

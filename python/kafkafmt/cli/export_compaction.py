@@ -39,7 +39,8 @@ def compact_table(
 ) -> int:
     """Join the small files of a table to larger ones.
 
-    TABLE is the folder or URI of a Delta table, or the name of an Iceberg table: namespace.topic.
+    TABLE is the folder or URI of a Delta table, or the name of an Iceberg table: namespace.topic,
+    with a topic that has dots in backquotes.
 
     \b
     kafkafmt export compact lake/orders --format delta

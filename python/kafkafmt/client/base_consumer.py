@@ -10,6 +10,7 @@ import kafka.errors as kafka_errors
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.consumer_control import ConsumerControl, left_ms
+from kafkafmt.client.group_membership import poll_group
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
@@ -115,7 +116,7 @@ class BaseConsumer(ConsumerControl):
     def _control_once(self, deadline: float) -> bool:
         """Poll the group, resolve positions and tell the engine of them. Return False after a timeout."""
         self._await_topics(left_ms(deadline))
-        if not self._coordinator.poll(timeout_ms=left_ms(deadline)):
+        if not poll_group(self._coordinator, left_ms(deadline)):
             return False
         self._resolve_positions(left_ms(deadline))
         self._begin_resets()

@@ -15,6 +15,7 @@ import kafka.errors as kafka_errors
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.protocol.consumer import OffsetResetStrategy
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -23,7 +24,6 @@ from kafkafmt.client.control_plane import ControlPlane
 from kafkafmt.client.fetch_engine import FetchEngine
 from kafkafmt.client.fetch_metrics import FetchMetrics
 from kafkafmt.client.fetch_queue import FetchQueue
-from kafkafmt.client.group_membership import GroupMembership
 from kafkafmt.client.io_thread import IoThread
 from kafkafmt.client.offset_resets import OffsetResets
 from kafkafmt.client.partition_fetches import ConsumerState, PartitionFetches
@@ -80,7 +80,7 @@ class ConsumerControl:
         # Only its requests for offsets and epochs are used.
         unused = {"metrics": None, "key_deserializer": None, "value_deserializer": None}
         self._offsets = Fetcher(self._control.client, self._subscription, **{**options, **unused})
-        self._coordinator = GroupMembership(
+        self._coordinator = ConsumerCoordinator(
             self._control.client,
             self._subscription,
             assignors=self.config["partition_assignment_strategy"],

@@ -35,10 +35,12 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
         return DeltaTable(_folder(destination, topic, settings), destination.options)
     if destination.format == "iceberg":
         from kafkafmt.export.iceberg import IcebergTable
+        from kafkafmt.export.iceberg_names import parse_name
 
-        named = tuple(destination.target.split("."))
-        identifier = named if topic is None else (*named, topic)
-        return IcebergTable(identifier, destination.catalog, destination.options)
+        named = parse_name(destination.target)
+        return IcebergTable(
+            named if topic is None else (*named, topic), destination.catalog, destination.options
+        )
     raise ExportError(f"format: expected {', '.join(FORMATS)}, found {destination.format!r}")
 
 

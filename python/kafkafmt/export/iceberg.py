@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.iceberg_names import shown_name
 from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
@@ -73,7 +74,7 @@ class IcebergTable:
 
     @property
     def location(self) -> str:
-        return ".".join(self._identifier)
+        return shown_name(self._identifier)
 
     @property
     def data_folder(self) -> StoragePath:
@@ -317,7 +318,7 @@ def _decoded_offsets(text: str, table: Table) -> dict[TopicPartition, int]:
             for partition, offset in of_topic.items()
         }
     except (ValueError, TypeError, AttributeError):
-        name = ".".join(table.name())
+        name = shown_name(table.name())
         raise ExportError(f"{name}: {OFFSETS}: expected offsets as JSON, found {text[:100]!r}") from None
 
 

@@ -173,10 +173,11 @@ class UpsertingTable(Protocol):
 class Destination:
     """Where tables are created.
 
-    target: a folder or URI, or the name of a namespace in a catalog. format: parquet, delta or iceberg. options: of the
-    format's library, as `storage_options` of `deltalake` or the properties of a catalog of `pyiceberg`. one_table: all
-    topics are in one table, at the target itself, and not each in a table of its name below it. catalog: the name of
-    the catalog of Iceberg in the configuration of `pyiceberg`; None for the default.
+    target: a folder or URI, or the name of a namespace in a catalog, where a part that has dots is in backquotes.
+    format: parquet, delta or iceberg. options: of the format's library, as `storage_options` of `deltalake` or the
+    properties of a catalog of `pyiceberg`. one_table: all topics are in one table, at the target itself, and not each
+    in a table of its name below it. catalog: the name of the catalog of Iceberg in the configuration of `pyiceberg`;
+    None for the default.
     """
 
     target: str

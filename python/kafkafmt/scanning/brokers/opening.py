@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkafmt.client.client_config import underscored
 from kafkafmt.client.raw_consumer import RawConsumer
+from kafkafmt.scanning.arguments import parse_topics
 from kafkafmt.scanning.brokers.clients import ClientConfig
 from kafkafmt.scanning.brokers.options import DEFAULT_POLL_TIMEOUT_MS, BrokerOptions, OptionNames
 from kafkafmt.scanning.brokers.source import BrokerSource
@@ -74,7 +75,7 @@ def cluster_source(
     `poll.timeout.ms`. Raises ScanError, in one line.
     """
     servers, topics = parse_cluster(uri)
-    if topics and not read.topics.is_everything and partitions is None:
+    if topics and read.topics != parse_topics(None, partitions):
         raise ScanError(f"{uri}: expected topics in the URI or as an argument, found both")
     if read.from_segment_start or read.checks_overlaps is not None:
         name = "from_segment_start" if read.from_segment_start else "check_overlaps"
