@@ -6,7 +6,7 @@ The two versions occur in either byte order. Kafka and franz-go do not check the
 may follow a block, as in Java's SnappyInputStream.
 
 python-snappy compresses. cramjam, on which it is built, decompresses, because it can write into a given buffer. All
-blocks of a payload are measured first, and then decompressed into one buffer of the exact size.
+blocks of a payload are measured first, so that the output is bounded and has the exact size.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def _decompress_blocks(view: memoryview, limit: int) -> bytearray:
     if size > limit:
         raise _limit_error(limit, size)
     output = bytearray(size)
-    room = memoryview(output)
+    position = 0
     for block in _xerial_blocks(view):
-        length = _length(block)
-        raw_snappy.decompress_raw_into(block, room[:length])
-        room = room[length:]
+        content = _decompress_block(block, limit)  # without the GIL, cramjam writes into no memoryview
+        output[position : position + len(content)] = content
+        position += len(content)
     return output
 
 
