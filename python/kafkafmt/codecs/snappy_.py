@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 from cramjam import DecompressionError
 from cramjam import snappy as raw_snappy
 from snappy import compress as compress_block
@@ -72,7 +73,7 @@ def _decompress_blocks(view: memoryview, limit: int) -> bytearray:
     if size > limit:
         raise _limit_error(limit, size)
     output = bytearray(size)
-    room = memoryview(output)
+    room = np.frombuffer(output, np.uint8)  # without the GIL, cramjam writes into no memoryview
     for block in _xerial_blocks(view):
         length = _length(block)
         raw_snappy.decompress_raw_into(block, room[:length])
