@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cramjam import DecompressionError
@@ -73,7 +73,7 @@ def _decompress_blocks(view: memoryview, limit: int) -> bytearray:
     if size > limit:
         raise _limit_error(limit, size)
     output = bytearray(size)
-    room = np.frombuffer(output, np.uint8)  # without the GIL, cramjam writes into no memoryview
+    room: Any = np.frombuffer(output, np.uint8)  # without the GIL, cramjam writes into no memoryview
     for block in _xerial_blocks(view):
         length = _length(block)
         raw_snappy.decompress_raw_into(block, room[:length])
