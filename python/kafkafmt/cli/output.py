@@ -59,7 +59,9 @@ def notify(message: str) -> None:
 
 
 def visible(text: str) -> str:
-    """Return a text with escapes for what is not printable: clients of a broker choose names, and terminals obey them.
+    """Return a text with escapes for characters that are not printable.
+
+    Clients of a broker choose names, and a terminal executes the control sequences in them.
 
     >>> print(visible("orders \x1b[2J"))
     orders \\x1b[2J
