@@ -9,8 +9,6 @@ bytes of the payloads, times the columns and the defaults of the reader: every i
 MAX_EMPTY_ITEMS.
 """
 
-import numpy as np
-
 cimport cython
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 
@@ -26,7 +24,7 @@ from .avro_values cimport (
     read_text,
     read_uuid,
 )
-from .nodes cimport Layout, Node, NodeColumns, NodeStatus, add_null, add_plain, end_list, end_struct, truncate
+from .nodes cimport Layout, Node, NodeColumns, Payload, add_null, add_plain, end_list, end_struct
 
 assert sizeof(Step) == NUMBERS * sizeof(int64_t)
 
@@ -238,19 +236,16 @@ cdef int read_fixed_or_named(Run* run, const Step* step, Node* node) noexcept no
     return read_decimal(run, step, node)
 
 
-cdef int read_payload(Run* run, Node* root) noexcept nogil:
-    """Read one payload. It has a row in the root afterwards, whatever it is."""
-    cdef int64_t row = root.length
+cdef int read_payload(void* state, Payload* payload) noexcept nogil:
+    cdef Run* run = <Run*>state
     cdef int status
+    run.pos, run.end, run.readable_end = payload.start, payload.end, payload.readable_end
     run.empty_items = 0
     status = read(run, run.steps)
     if status == ReadStatus.READ and unlikely(run.pos != run.end):
         status = fail(run, run.steps, ReadStatus.BYTES_LEFT, run.end - run.pos)
-    if likely(status == ReadStatus.READ):
-        return status
-    truncate(root, row)
-    if status != ReadStatus.NO_MEMORY and status != ReadStatus.TOO_LARGE and add_null(root) != NodeStatus.ADDED:
-        return ReadStatus.NO_MEMORY
+    if unlikely(status != ReadStatus.READ):
+        payload.failed_step, payload.failed_at, payload.found = run.failed_step, run.pos, run.found
     return status
 
 
@@ -308,47 +303,12 @@ cdef class PayloadReader:
         """
         cdef Run run
         cdef NodeColumns columns = NodeColumns(self.nodes)
-        cdef Py_ssize_t i = 0, count = starts.shape[0], failures = 0
-        cdef int status = ReadStatus.READ
-        cdef int64_t[:, ::1] rows
-        # Without data all payloads are empty, at any address.
-        cdef const uint8_t* first = &data[0] if data.shape[0] else &self.constants[0]
-        if ends.shape[0] != count:
-            raise ValueError(f"expected as many ends as starts; found {ends.shape[0]} and {count}")
-        for i in range(count):
-            if not 0 <= starts[i] <= ends[i] <= data.shape[0]:
-                raise ValueError(f"payload {i}: {starts[i]} to {ends[i]} is outside of {data.shape[0]} bytes")
-        columns.reserve_rows(count)
         run.steps = <const Step*>&self.steps[0, 0]
         run.nodes = columns.nodes
         run.constants = &self.constants[0]
         run.ranges = &self.ranges[0, 0] if self.ranges.shape[0] else NULL
-        run.readable_end = first + data.shape[0]
-        found = np.empty((0, 5), np.int64)
-        rows = found
-        i = 0
-        while i < count:
-            with nogil:
-                while i < count:
-                    run.pos, run.end = first + starts[i], first + ends[i]
-                    status = read_payload(&run, columns.nodes)
-                    if unlikely(status != ReadStatus.READ):
-                        break
-                    i += 1
-            if status == ReadStatus.READ:
-                break
-            if status == ReadStatus.NO_MEMORY:
-                raise MemoryError
-            if status == ReadStatus.TOO_LARGE:
-                raise OverflowError("2^31 bytes or items do not fit into one column with int32 offsets")
-            if failures == rows.shape[0]:
-                found = np.concatenate([found, np.empty((max(failures, 16), 5), np.int64)])
-                rows = found
-            rows[failures, 0], rows[failures, 1], rows[failures, 2] = i, status, run.failed_step
-            rows[failures, 3], rows[failures, 4] = run.pos - first - starts[i], run.found
-            failures += 1
-            i += 1
-        return columns.take(), found[:failures]
+        run.failed_step = run.found = 0
+        return columns.read_payloads(read_payload, &run, data, starts, ends)
 
 
 cdef bint fits_node(const Step* step, const int64_t* node) noexcept:

@@ -22,7 +22,7 @@ from .json_numbers cimport LAST_POWER, LEAST_POWER, POWERS, Number, open_c_local
 from .json_skip cimport skip_value, take_colon, wrong_value
 from .json_strings cimport Text, add_string, read_string, unescape_short
 from .json_values cimport add_number, read_boolean, read_decimal, read_time
-from .nodes cimport Layout, Node, NodeColumns, NodeStatus, add_null, add_text, end_list, end_struct, truncate
+from .nodes cimport Layout, Node, NodeColumns, NodeStatus, Payload, add_null, add_text, end_list, end_struct
 
 cdef enum:
     SHORT_TEXT = 256     # of times and decimals with escapes
@@ -235,10 +235,10 @@ cdef int read(Run* run, const Step* step, int depth) noexcept nogil:
     return read_time(run, step, node, depth)
 
 
-cdef int read_payload(Run* run, Node* root) noexcept nogil:
-    """Read one payload. It has a row in the root afterwards, whatever it is."""
-    cdef int64_t row = root.length
+cdef int read_payload(void* state, Payload* payload) noexcept nogil:
+    cdef Run* run = <Run*>state
     cdef int status
+    run.pos, run.end, run.readable_end = payload.start, payload.end, payload.readable_end
     skip_space(run)
     status = read(run, run.steps, 0)
     if likely(status == ReadStatus.READ):
@@ -246,9 +246,7 @@ cdef int read_payload(Run* run, Node* root) noexcept nogil:
         if likely(run.pos == run.end):
             return status
         status = refuse(run, ReadStatus.BYTES_LEFT)
-    truncate(root, row)
-    if status != ReadStatus.NO_MEMORY and status != ReadStatus.TOO_LARGE and add_null(root) != NodeStatus.ADDED:
-        return ReadStatus.NO_MEMORY
+    payload.failed_step, payload.failed_at, payload.found = run.failed_step, run.pos, run.found
     return status
 
 
@@ -326,49 +324,13 @@ cdef class PayloadReader:
         """
         cdef Run run
         cdef NodeColumns columns = NodeColumns(self.nodes)
-        cdef Py_ssize_t i = 0, count = starts.shape[0], failures = 0
-        cdef int status = ReadStatus.READ
-        cdef int64_t[:, ::1] rows
         cdef uint8_t[::1] scratch = np.empty(self.scratch_size, np.uint8)
-        # Without data all payloads are empty, at any address.
-        cdef const uint8_t* first = &data[0] if data.shape[0] else &scratch[0]
-        if ends.shape[0] != count:
-            raise ValueError(f"expected as many ends as starts; found {ends.shape[0]} and {count}")
-        for i in range(count):
-            if not 0 <= starts[i] <= ends[i] <= data.shape[0]:
-                raise ValueError(f"payload {i}: {starts[i]} to {ends[i]} is outside of {data.shape[0]} bytes")
-        columns.reserve_rows(count)
         run.steps = self.steps
         run.nodes = columns.nodes
         run.scratch, run.scratch_size = &scratch[0], self.scratch_size
         run.is_strict = self.is_strict
-        run.readable_end = first + data.shape[0]
         run.failed_step = run.found = 0
-        found = np.empty((0, 5), np.int64)
-        rows = found
-        i = 0
-        while i < count:
-            with nogil:
-                while i < count:
-                    run.pos, run.end = first + starts[i], first + ends[i]
-                    status = read_payload(&run, columns.nodes)
-                    if unlikely(status != ReadStatus.READ):
-                        break
-                    i += 1
-            if status == ReadStatus.READ:
-                break
-            if status == ReadStatus.NO_MEMORY:
-                raise MemoryError
-            if status == ReadStatus.TOO_LARGE:
-                raise OverflowError("2^31 bytes or items do not fit into one column with int32 offsets")
-            if failures == rows.shape[0]:
-                found = np.concatenate([found, np.empty((max(failures, 16), 5), np.int64)])
-                rows = found
-            rows[failures, 0], rows[failures, 1], rows[failures, 2] = i, status, run.failed_step
-            rows[failures, 3], rows[failures, 4] = run.pos - first - starts[i], run.found
-            failures += 1
-            i += 1
-        return columns.take(), found[:failures]
+        return columns.read_payloads(read_payload, &run, data, starts, ends)
 
 
 cdef bint fits_node(const Step* step, const int64_t* node) noexcept:

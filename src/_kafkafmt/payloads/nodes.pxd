@@ -5,6 +5,7 @@
 # list by adding its items to the child first. Functions return a NodeStatus.
 #
 # A value that is half read is removed by `truncate`: the offsets tell how many items and bytes its predecessors have.
+# `NodeColumns.read_payloads` is the loop over payloads that all formats share.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
@@ -35,6 +36,17 @@ cdef struct Node:
     uint8_t* data
     int64_t data_size       # bytes of TEXT
     int64_t data_capacity   # COPY_SLACK more are allocated
+
+cdef struct Payload:
+    const uint8_t* start
+    const uint8_t* end
+    const uint8_t* readable_end  # bytes up to here may be read
+    int64_t failed_step          # set by a reader that fails: the step,
+    const uint8_t* failed_at     # the place in the payload,
+    int64_t found                # and the number that was found there
+
+# Adds one value to the root, and returns a NodeStatus, or another number for a payload that it refuses.
+ctypedef int (*ReadPayload)(void* run, Payload* payload) noexcept nogil
 
 cdef int grow(Node* node) noexcept nogil
 cdef int grow_data(Node* node, int64_t size) noexcept nogil
@@ -111,3 +123,7 @@ cdef class NodeColumns:
     cdef Node* nodes
     cdef Py_ssize_t count
     cdef int reserve_rows(self, int64_t rows) except -1
+    cdef tuple read_payloads(
+        self, ReadPayload read, void* run,
+        const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] ends,
+    )

@@ -194,6 +194,61 @@ cdef class NodeColumns:
             raise MemoryError
         return 0
 
+    cdef tuple read_payloads(
+        self, ReadPayload read, void* run,
+        const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] ends,
+    ):
+        """Read the payloads data[starts[i]:ends[i]] by `read`, which gets `run`.
+
+        Returns the arrays of the nodes, as `take` does, and the failures: int64, a row for each payload that failed,
+        which is null: its number, the status, the step that failed, the position in the payload, and the number that
+        was found there.
+
+        Raises ValueError for a payload outside of the data, OverflowError if a column takes 2^31 bytes or items, and
+        MemoryError.
+        """
+        cdef Payload payload
+        cdef Py_ssize_t i, count = starts.shape[0], failures = 0
+        cdef int64_t row
+        cdef int status = NodeStatus.ADDED
+        cdef int64_t[:, ::1] rows
+        # Without data all payloads are empty, at any address.
+        cdef const uint8_t* first = &data[0] if data.shape[0] else <const uint8_t*>self.nodes
+        if ends.shape[0] != count:
+            raise ValueError(f"expected as many ends as starts; found {ends.shape[0]} and {count}")
+        for i in range(count):
+            if not 0 <= starts[i] <= ends[i] <= data.shape[0]:
+                raise ValueError(f"payload {i}: {starts[i]} to {ends[i]} is outside of {data.shape[0]} bytes")
+        self.reserve_rows(count)
+        payload.readable_end = first + data.shape[0]
+        found = np.empty((0, 5), np.int64)
+        rows = found
+        i = 0
+        while i < count:
+            with nogil:
+                while i < count:
+                    payload.start, payload.end = first + starts[i], first + ends[i]
+                    row = self.nodes.length
+                    status = read(run, &payload)
+                    if unlikely(status != NodeStatus.ADDED):
+                        truncate(self.nodes, row)
+                        break
+                    i += 1
+            if status == NodeStatus.ADDED:
+                break
+            if status == NodeStatus.TOO_LARGE:
+                raise OverflowError("2^31 bytes or items do not fit into one column with int32 offsets")
+            if status == NodeStatus.NO_MEMORY or add_null(self.nodes) != NodeStatus.ADDED:
+                raise MemoryError
+            if failures == rows.shape[0]:
+                found = np.concatenate([found, np.empty((max(failures, 16), 5), np.int64)])
+                rows = found
+            rows[failures, 0], rows[failures, 1], rows[failures, 2] = i, status, payload.failed_step
+            rows[failures, 3], rows[failures, 4] = payload.failed_at - payload.start, payload.found
+            failures += 1
+            i += 1
+        return self.take(), found[:failures]
+
     def take(self):
         """Return for each node its length, validity, offsets and data; None for those that it does not have.
 
