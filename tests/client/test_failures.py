@@ -130,9 +130,10 @@ def test_send_when_delivery_times_out_then_fails_and_what_follows_arrives(
                     future.get(ANSWER_SECONDS)
         after = [sent.send_in_vain(topic, hex_digits(number)) for number in range(500)]
         offsets = [future.get(ANSWER_SECONDS).offset for future in after]
-    last = cluster.consume(topic)[-500:]
-    assert [record.value for record in last] == [hex_digits(number) for number in range(500)]
-    assert [record.offset for record in last] == offsets
+    # A batch in vain may still reach the log: the frozen broker has read its bytes.
+    arrived = {record.offset: record.value for record in cluster.consume(topic)}
+    assert [arrived[offset] for offset in offsets] == [hex_digits(number) for number in range(500)]
+    assert offsets == sorted(offsets)
 
 
 @contextmanager
