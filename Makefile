@@ -15,7 +15,7 @@ FUZZ_TARGETS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest build lint docs test-faults chaos test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
+.PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -34,14 +34,14 @@ test: ## run all checks and tests but the longest, with one Kafka and the newest
 	@$(BIN)/python tests/clients/install_go_node.py
 	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "not full and not exhaustive" $(TEST_ARGS)
 
-test-all: test test-rest ## run `make test`, and the rest: Kafka 3.9, old clients, kills, pages, ASan and UBSan
+test-all: test test-kernels test-rest ## run `make test`, and the rest: Kafka 3.9, old clients, kills, pages, ASan and UBSan
 
 test-rest:
 	@tools/system.sh chromium || echo "The tests in a browser are skipped."
 	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "full and not exhaustive" $(TEST_ARGS)
-ifndef TEST_ARGS
-	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS)
-endif
+
+test-kernels: build ## run the tests of the kernels under ASan and UBSan, where this system has them
+	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS) $(TEST_ARGS)
 
 build: ## compile the kernels and install the project into .venv
 	@tools/system.sh python compiler
