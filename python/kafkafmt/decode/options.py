@@ -103,6 +103,11 @@ class DecodingOptions:
         by_id = self.schemas is not None and not is_one_schema(self.schemas)
         return "confluent" if by_id and self.format_of(side) in SCHEMA_KINDS else "none"
 
+    def infers(self, side: Side) -> bool:
+        """Return whether the type of keys or of values is inferred from the records: that of JSON without a schema."""
+        has_schema = self.schemas is not None or self.reader_schema_of(side) is not None
+        return self.format_of(side) == "json" and not has_schema
+
     def reader_schema_of(self, side: Side) -> ReaderSchema | None:
         """Return the schema of the reader of keys or of values, or None if none is given."""
         given = self.reader_schema

@@ -151,7 +151,7 @@ class ScanRequest:
     """What a scan reads.
 
     shown: the source, for people. has_end: whether timestamps have an end. wanted: the ranges within those of the
-    source; None for all.
+    source; None for all. known: columns of earlier records, whose fields types that are inferred have.
     """
 
     source: RecordSource
@@ -161,6 +161,7 @@ class ScanRequest:
     decoding: Decoding | None = None
     has_end: bool = False
     wanted: Mapping[TopicPartition, OffsetRange] | None = None
+    known: pa.Schema | None = None
 
 
 class Scan:
@@ -196,7 +197,9 @@ class Scan:
         if request.decoding is None:
             return None
         topics = sorted({one.topic for one in self._ranges})
-        return request.decoding.decoder(request.columns, topics=topics, sample=self._undecoded)
+        return request.decoding.decoder(
+            request.columns, topics=topics, sample=self._undecoded, known=request.known
+        )
 
     def _undecoded(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
@@ -244,6 +247,17 @@ class Scan:
         Raises ScanError for other partitions than the scan has.
         """
         return Scan(replace(self._request, wanted=self._within(ranges)), self._whole)
+
+    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> Scan:
+        """Return the scan of these offsets alone, which come after records with the columns `known`.
+
+        Types that are inferred have the fields of these columns, and those that are new at these offsets. Others are
+        those of the scan. Raises ScanError for other partitions than the scan has.
+        """
+        decoding = self._request.decoding
+        if decoding is None or not any(decoding.infers(side) for side in decoding.sides()):
+            return self.within(ranges)
+        return Scan(replace(self._request, wanted=self._within(ranges), known=known))
 
     def of_topic(self, topic: str) -> Scan:
         """Return the scan of one topic. The types of its decoded columns are those of this topic alone.
