@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import uuid
@@ -9,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema as ConfluentSchema
@@ -175,6 +177,47 @@ def test_avro_when_an_arrow_type_is_given_then_values_are_cast_to_it(registry: R
         Decoding(value="avro", schemas=registry.url, reader_schema=kind), batch([b"\0\0\0\0\1\x02"])
     )
     assert decoded.column("value").to_pylist() == [{"id": 1, "more": None}]
+
+
+def test_avro_when_a_value_does_not_fit_the_given_type_then_its_error_names_field_and_value() -> None:
+    inner = {
+        "type": "record",
+        "name": "Deep",
+        "fields": [{"name": "n", "type": {"type": "array", "items": "long"}}],
+    }
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "deep", "type": inner},
+        {"name": "text", "type": "string"},
+    ]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    numbers = pa.struct([("n", pa.list_(pa.int32()))])
+    kind = pa.struct([("text", pa.int32()), ("deep", numbers), ("id", pa.int8())])
+    rows = [
+        {"id": 1, "deep": {"n": [1, 2]}, "text": "3"},
+        {"id": 1, "deep": {"n": [1, 2**40, 2**41]}, "text": "3"},
+        {"id": 300, "deep": {"n": []}, "text": "3"},
+        {"id": 300, "deep": {"n": []}, "text": "x" * 50},
+    ]
+    payloads = []
+    for row in rows:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+        payloads.append(out.getvalue())
+    decoding = Decoding(value="avro", schemas=Schema("AVRO", json.dumps(schema)), reader_schema=kind)
+    decoded = decode(decoding, batch(payloads))
+    assert decoded.column("value").to_pylist() == [
+        {"text": 3, "deep": {"n": [1, 2]}, "id": 1},
+        None,
+        None,
+        None,
+    ]
+    assert decoded.column("value_error").to_pylist() == [
+        None,
+        "field deep.n[]: expected a value of type int32; found 1099511627776",
+        "field id: expected a value of type int8; found 300",
+        f'field text: expected a value of type int32; found "{"x" * 39}...',
+    ]
 
 
 def test_errors_when_they_are_to_be_raised_then_name_topic_partition_offset_and_position() -> None:

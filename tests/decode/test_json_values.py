@@ -245,6 +245,22 @@ def test_inferred_type_when_rows_have_lines_and_types_that_differ_then_the_first
     assert list(decoded.errors) == [1, 3]
 
 
+@pytest.mark.parametrize(
+    ("unit", "fraction"), [("us", "1230000"), ("ms", "123000000"), ("s", "0"), ("us", "0000000")]
+)
+def test_time_when_its_last_digits_are_zero_then_needs_no_finer_unit(unit: str, fraction: str) -> None:
+    value, error = decode_one(pa.timestamp(unit, "UTC"), f'"2026-01-01T00:00:00.{fraction}Z"'.encode())
+    assert error is None
+    assert value.microsecond == int(fraction.ljust(9, "0")[:6])
+
+
+@pytest.mark.parametrize(("unit", "fraction"), [("us", "0000001"), ("ms", "0001"), ("s", "01")])
+def test_time_when_it_has_more_digits_than_its_unit_then_is_an_error(unit: str, fraction: str) -> None:
+    value, error = decode_one(pa.timestamp(unit, "UTC"), f'"2026-01-01T00:00:00.{fraction}Z"'.encode())
+    assert value is None
+    assert "expected a value of type timestamp" in error
+
+
 def test_inferred_type_when_numbers_differ_then_is_a_double() -> None:
     rows = [b'{"a":1,"b":2,"c":1e2}', b'{"a":1.5,"b":9223372036854775808,"c":3}']
     kind = infer_json_type([payloads(rows[:1]), payloads(rows[1:])])

@@ -109,6 +109,12 @@ class _ExportCommand(HelpCommand):
     default="fail",
     help="What to do if SRC no longer has the offset at which the table ends, or ends before it.",
 )
+@click.option(
+    "--check-overlaps",
+    is_flag=True,
+    help="Look up the end of each segment of SRC, so that offsets that two segments have are read once. It costs"
+    " requests to a store. Always for local segments.",
+)
 @isolation_option("read_committed leaves out open and aborted transactions.", default="read_committed")
 @on_corrupt_option("Damage fails its table (fail), or is left out with a warning (skip).")
 @click.option(
@@ -243,6 +249,7 @@ def _scan(source: str, options: ExportOptions, settings: Mapping[str, Any]) -> S
         decode=_decoding(settings),
         isolation=settings["isolation"],
         on_corrupt=settings["on_corrupt"],
+        check_overlaps=settings["check_overlaps"] or None,
         batch_bytes=options.write.group_bytes // _ROW_GROUP_BATCHES,
         options=client_settings(settings["source_config"], settings["source_config_file"]),
     )

@@ -119,12 +119,15 @@ class LogSource:
                 for one, place in zip(partitions, found, strict=True)
             }
 
-    def refreshed(self, read: Mapping[TopicPartition, int]) -> LogSource:
-        """Return the source as it is now, without bounds. read: the next offset of each partition."""
+    def refreshed(self, read: Mapping[TopicPartition, int], *, has_new: bool) -> LogSource:
+        """Return the source as it is now, without bounds.
+
+        read: the next offset of each partition. has_new: whether partitions that it lacks are read.
+        """
         follower = self.follower or LogFollower()
         follower.forget_before(read)
         options = replace(self.options, starting=Bound(), ending=Bound())
-        return LogSource(options, self.partitions, follower)
+        return LogSource(options, self.partitions if has_new else frozenset(read), follower)
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
@@ -160,6 +163,7 @@ class LogSource:
         logs = self._found()
         if follower is not None:
             is_committed = self.options.isolation == "read_committed"
+            follower.ends.keep({log.folder for log in logs.values()})
             return {one: follower.follow(log, is_committed=is_committed) for one, log in logs.items()}
         with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
             bounded = threads.map(lambda log: _bounded(log, self.options), logs.values())
@@ -177,7 +181,8 @@ class LogSource:
         for log in found:
             if log.topic_partition is None:
                 raise ScanError(
-                    f"{log.folder}: expected a folder named TOPIC-PARTITION; give its one partition as partitions="
+                    f"{log.folder}: expected a folder named TOPIC-PARTITION: rename it, or in Python give its one "
+                    "partition as partitions="
                 )
             logs[log.topic_partition] = log
         missing = sorted((self.partitions or frozenset()) - logs.keys())
