@@ -13,7 +13,7 @@ is an error: it is not rounded to an integer or cut to fewer digits, and NaN and
 | int, uint | number without a point and an exponent, within the bounds of the type |
 | float, double | number: the nearest value; a number beyond all of them is an error |
 | decimal | number, or string with one; its digits must fit without rounding |
-| timestamp | string, ISO 8601: a date, or a date and a time, with an offset or in UTC; zeros at the end need no digits |
+| timestamp | string, ISO 8601: a date, or a date and a time, with an offset or in UTC; zeros at its end are left out |
 | date | string such as 2020-02-03 |
 
 Each of them may be null. Text fields that may have any JSON get its text, byte for byte.

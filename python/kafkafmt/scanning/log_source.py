@@ -14,7 +14,6 @@ from kafkafmt.columns.read import arrow_schema
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
-from kafkafmt.log.splitting import Place
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.logs import find_logs, shown_paths
 from kafkafmt.scanning.options import LogReadOptions, ReadColumns
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkafmt.log.log_snapshot import LogSnapshot
-    from kafkafmt.log.splitting import Split
+    from kafkafmt.log.splitting import Place, Split
     from kafkafmt.types import TopicPartition
 
 
@@ -77,8 +76,7 @@ class LogFollower:
         assert log.topic_partition is not None
         tracker = self._trackers.setdefault(log.topic_partition, EndTracker())
         tracker.follow_listed(log, follows_transactions=is_committed)
-        before, end = self._end_places.get(log.topic_partition), tracker.end
-        place = Place(tracker.end_offset, end.base_offset, end.position)
+        before, place = self._end_places.get(log.topic_partition), tracker.end_place
         self._end_places[log.topic_partition] = place
         places = {one.offset: one for one in (before, place) if one is not None}
         planned = PlannedLog(log, None, None, tracker.aborted_transactions, places)
