@@ -93,6 +93,33 @@ def test_json_when_the_first_records_of_a_run_have_fewer_fields_then_the_columns
     ]
 
 
+def test_json_when_a_producer_adds_a_field_within_a_run_then_is_found_in_the_last_records(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, *[{"id": number} for number in range(12_000)])
+    put(tmp_path / "logs", 12_000, *[{"id": number, "new": 1} for number in range(12_000, 14_000)])
+    assert run(tmp_path).undecoded == 0
+    assert rows_of(tmp_path, "sum(new)", by="1") == [(2000,)]
+
+
+def test_json_when_a_field_is_in_no_sampled_record_then_the_record_is_counted(tmp_path: Path) -> None:
+    put(
+        tmp_path / "logs",
+        0,
+        *[{"id": number, **({"new": 1} if number == 8000 else {})} for number in range(14_000)],
+    )
+    report = run(tmp_path)
+    assert (report.rows, report.undecoded) == (14_000, 1)
+
+
+def test_json_when_the_first_and_last_records_have_no_objects_then_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, *[None] * 6000, {"id": 1}, *[None] * 6000)
+    assert run(tmp_path).undecoded == 0
+    assert rows_of(tmp_path, "sum(id)", by="1") == [(1,)]
+
+
 def test_json_when_values_do_not_fit_the_columns_then_are_counted(tmp_path: Path) -> None:
     put(tmp_path / "logs", 0, {"id": 0})
     run(tmp_path, key="json", value="json")

@@ -164,8 +164,9 @@ def export(
     what is left, and continues. Two exports of one table exclude each other.
 
     A value that is a record of JSON, Avro or Protobuf gets a column for each field; the other columns then begin with
-    kafka_. New fields become new columns. Without --schemas, the fields of JSON are those of the table and of the first
-    10,000 records that a run adds. A later record with another field cannot be decoded. The run counts such records.
+    kafka_. New fields become new columns. Without --schemas, the fields of JSON are those of the table and of 10,000
+    records that a run adds: the first and last ones of each partition. Another record with another field cannot be
+    decoded. The run counts such records.
 
     --from and --to select the records of a new table. A table continues where it ends, so a later --from has no effect
     on partitions that the table has, if it is not after their end.

@@ -35,6 +35,8 @@ Schemas: TypeAlias = (
 # Reads records of the source with these columns, from its start.
 Sample: TypeAlias = "Callable[[Sequence[str]], Iterable[pa.RecordBatch]]"
 
+# The most records with payloads from which a type is inferred.
+MAX_SAMPLE_ROWS = 10_000
 SCHEMA_KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 
 

@@ -16,7 +16,15 @@ from kafkafmt.decode.batch_decoder import BatchDecoder, ColumnDecoder, frames_of
 from kafkafmt.decode.formats import payload_format
 from kafkafmt.decode.framing import ID_HEADERS
 from kafkafmt.decode.json_inference import infer_json_type
-from kafkafmt.decode.options import SCHEMA_KINDS, DecodingOptions, ReaderSchema, Sample, Schemas, Side
+from kafkafmt.decode.options import (
+    MAX_SAMPLE_ROWS,
+    SCHEMA_KINDS,
+    DecodingOptions,
+    ReaderSchema,
+    Sample,
+    Schemas,
+    Side,
+)
 from kafkafmt.decode.payloads import Payloads, Schema, SchemaError
 from kafkafmt.decode.primitives import primitive_decoder
 from kafkafmt.decode.schemas.files import SchemaFiles, read_schema
@@ -27,7 +35,6 @@ from kafkafmt.decode.schemas.topic import SchemasTopic
 if TYPE_CHECKING:
     from kafkafmt.decode.framing import Framing
 
-_MAX_SAMPLE_ROWS = 10_000
 _MAX_SAMPLE_BYTES = 32 * MIB
 
 
@@ -173,7 +180,7 @@ class _Planner:
             column = batch.column(self.side)
             yield column, batch.column("headers") if "headers" in columns else None
             rows += len(column) - column.null_count
-            if rows >= _MAX_SAMPLE_ROWS:
+            if rows >= MAX_SAMPLE_ROWS:
                 return
 
     def _inferred(self) -> pa.DataType:
@@ -181,7 +188,7 @@ class _Planner:
         found: list[Payloads] = []
         rows, size = 0, 0
         for column, _ in self._samples():
-            part = self._first_payloads(column, _MAX_SAMPLE_ROWS - rows)
+            part = self._first_payloads(column, MAX_SAMPLE_ROWS - rows)
             if len(part):
                 found.append(part)
             rows += len(part)

@@ -56,10 +56,6 @@ class ScanSource(Protocol):
         """The offsets that the scan reads, by partition. The ends are fixed at the first call."""
         ...
 
-    def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> ScanSource:
-        """Return the scan of these offsets of these partitions alone, with the same schema."""
-        ...
-
     def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> ScanSource:
         """Return the scan of these offsets alone. Types that are inferred have the fields of the columns `known`."""
         ...
@@ -291,8 +287,6 @@ def _scan_of_rest(
     options: ExportOptions,
 ) -> ScanSource:
     """Return the scan of the offsets that the table lacks. Types that are inferred have the columns of the table."""
-    if state.schema is None:
-        return scan.within(rest)
     return scan.continuing(rest, scan_columns(state.schema, flatten=options.flatten))
 
 

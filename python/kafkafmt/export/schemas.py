@@ -77,8 +77,13 @@ def flattened(schema: pa.Schema, topic: str) -> pa.Schema:
     return pa.schema([*own, *fields])
 
 
-def scan_columns(table: pa.Schema, *, flatten: bool) -> pa.Schema:
-    """Return the columns of a scan whose rows a table has: without flattening, if it was created with it."""
+def scan_columns(table: pa.Schema | None, *, flatten: bool) -> pa.Schema:
+    """Return the columns of a scan whose rows a table has: without flattening, if it was created with it.
+
+    table: None if there is no table yet. It has no columns.
+    """
+    if table is None:
+        return pa.schema([])
     own = {KAFKA_PREFIX + name: name for name in (*COLUMNS, *ERRORS) if name != VALUE}
     is_flat = flatten and (
         not own.keys().isdisjoint(table.names) or set(own.values()).isdisjoint(table.names)
