@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import uuid
@@ -9,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema as ConfluentSchema
@@ -30,6 +32,7 @@ from kafkafmt.decode import (
     SchemaSourceError,
     SchemasTopic,
     UnknownSchemaError,
+    planning,
 )
 from kafkafmt.decode.payloads import DecodedPayloads, Payloads
 from kafkafmt.decode.primitives import primitive_decoder
@@ -176,6 +179,47 @@ def test_avro_when_an_arrow_type_is_given_then_values_are_cast_to_it(registry: R
     assert decoded.column("value").to_pylist() == [{"id": 1, "more": None}]
 
 
+def test_avro_when_a_value_does_not_fit_the_given_type_then_its_error_names_field_and_value() -> None:
+    inner = {
+        "type": "record",
+        "name": "Deep",
+        "fields": [{"name": "n", "type": {"type": "array", "items": "long"}}],
+    }
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "deep", "type": inner},
+        {"name": "text", "type": "string"},
+    ]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    numbers = pa.struct([("n", pa.list_(pa.int32()))])
+    kind = pa.struct([("text", pa.int32()), ("deep", numbers), ("id", pa.int8())])
+    rows = [
+        {"id": 1, "deep": {"n": [1, 2]}, "text": "3"},
+        {"id": 1, "deep": {"n": [1, 2**40, 2**41]}, "text": "3"},
+        {"id": 300, "deep": {"n": []}, "text": "3"},
+        {"id": 300, "deep": {"n": []}, "text": "x" * 50},
+    ]
+    payloads = []
+    for row in rows:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+        payloads.append(out.getvalue())
+    decoding = Decoding(value="avro", schemas=Schema("AVRO", json.dumps(schema)), reader_schema=kind)
+    decoded = decode(decoding, batch(payloads))
+    assert decoded.column("value").to_pylist() == [
+        {"text": 3, "deep": {"n": [1, 2]}, "id": 1},
+        None,
+        None,
+        None,
+    ]
+    assert decoded.column("value_error").to_pylist() == [
+        None,
+        "field deep.n[]: expected a value of type int32; found 1099511627776",
+        "field id: expected a value of type int8; found 300",
+        f'field text: expected a value of type int32; found "{"x" * 39}...',
+    ]
+
+
 def test_errors_when_they_are_to_be_raised_then_name_topic_partition_offset_and_position() -> None:
     decoding = Decoding(key="text", value="integer", on_error="raise")
     expected = r"orders-3, offset 101: the value is damaged: position 0: expected 4 bytes; found 1$"
@@ -194,6 +238,53 @@ def test_inferred_json_when_a_later_batch_has_a_new_field_then_its_row_has_an_er
     decoded = decoder.decode(batch([b'{"a":2}', b'{"a":3,"b":1}']))
     assert decoded.column("value").to_pylist() == [{"a": 2}, None]
     assert "no field b" in decoded.column("value_error")[1].as_py()
+
+
+def test_inferred_json_when_the_first_batches_are_small_then_later_ones_count_too() -> None:
+    batches = [batch([b"[1]"]), batch([b'{"a":1}']), batch([None, b'{"a":2,"b":"x"}'])]
+    decoder = Decoding(value="json").decoder(
+        ["value"], sample=lambda names: (one.select(names) for one in batches)
+    )
+    assert decoder.schema.field("value").type == pa.struct([("a", pa.int64()), ("b", pa.string())])
+
+
+def test_inferred_json_when_there_are_many_records_then_the_first_10000_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = []
+
+    def sample(names: Any) -> Any:
+        for number in range(12):
+            read.append(number)
+            yield batch([b'{"f%d":1}' % number] * 999 + [b'{"last%d":1}' % number] * 2).select(names)
+
+    kind = Decoding(value="json").decoder(["value"], sample=sample).schema.field("value").type
+    assert (read, kind[-1].name) == (list(range(10)), "f9")
+    monkeypatch.setattr(planning, "_MAX_SAMPLE_BYTES", 20_000)
+    read.clear()
+    Decoding(value="json").decoder(["value"], sample=sample)
+    assert len(read) == 3
+
+
+def test_inferred_json_when_columns_are_known_then_keep_their_types_before_new_ones() -> None:
+    deep = pa.struct([("x", pa.float64()), ("bytes", pa.binary())])
+    known = pa.schema(
+        [("value", pa.struct([("t", pa.timestamp("us", "UTC")), ("deep", deep), ("of", pa.list_(deep))]))]
+    )
+    rows = [b'{"new":true,"of":[{"y":1}],"deep":{"x":1,"bytes":"a"},"t":"2026-01-01"}']
+    decoder = Decoding(value="json").decoder(
+        ["value"], sample=lambda names: [batch(rows).select(names)], known=known
+    )
+    kind = decoder.schema.field("value").type
+    assert kind == pa.struct(
+        [
+            ("t", pa.timestamp("us", "UTC")),
+            ("deep", pa.struct([("x", pa.float64()), ("bytes", pa.string())])),
+            ("of", pa.list_(pa.struct([("x", pa.float64()), ("y", pa.int64())]))),
+            ("new", pa.bool_()),
+        ]
+    )
+    assert decoder.decode(batch(rows)).column("value_error").null_count == 1
 
 
 def test_given_type_when_json_has_other_fields_then_they_are_left_out() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from decode.rows import payloads
 from kafkafmt.decode import Schema, SchemaError
-from kafkafmt.decode.json_ import JsonDecoder, infer_json_type
+from kafkafmt.decode.json_ import JsonDecoder
+from kafkafmt.decode.json_inference import infer_json_type
 from kafkafmt.decode.json_schema import FORMAT
 
 TYPE = pa.struct([("a", pa.int64()), ("s", pa.struct([("x", pa.string())])), ("l", pa.list_(pa.float64()))])
@@ -115,7 +116,7 @@ def test_json_when_larger_than_a_block_then_rows_stay_aligned() -> None:
 
 def test_inferred_type_when_fields_are_nested_then_has_all_without_guesses() -> None:
     kind = infer_json_type(
-        payloads([b'{"a":1,"t":"2020-01-01","n":null}', b"x", b'{"b":[{"c":1.5}],"e":{}}', b"{}"])
+        [payloads([b'{"a":1,"t":"2020-01-01","n":null}', b"x", b'{"b":[{"c":1.5}],"e":{}}', b"{}"])]
     )
     fields = [("a", pa.int64()), ("t", pa.string()), ("n", pa.string())]
     assert kind == pa.struct([*fields, ("b", pa.list_(pa.struct([("c", pa.float64())])))])
@@ -123,12 +124,12 @@ def test_inferred_type_when_fields_are_nested_then_has_all_without_guesses() -> 
 
 def test_inferred_type_when_no_row_is_an_object_then_says_what_to_give() -> None:
     with pytest.raises(SchemaError, match="give reader_schema"):
-        infer_json_type(payloads([b"1", b"{}", b"{"]))
+        infer_json_type([payloads([b"1", b"{}", b"{"])])
 
 
 def test_inferred_type_when_rows_are_nested_very_deeply_then_does_not_crash() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
-    assert infer_json_type(payloads([deep, b'{"b":1}'])) == pa.struct([("b", pa.int64())])
+    assert infer_json_type([payloads([deep, b'{"b":1}'])]) == pa.struct([("b", pa.int64())])
     decoded = JsonDecoder(pa.struct([("b", pa.int64())]), strict=True).decode(payloads([deep, b'{"b":1}']))
     assert decoded.array.to_pylist() == [None, {"b": 1}]
 

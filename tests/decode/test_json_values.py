@@ -15,7 +15,8 @@ from _kafkafmt.payloads.json import Operation, PayloadReader
 from _kafkafmt.payloads.nodes import Layout
 from decode.rows import payloads
 from kafkafmt.decode import SchemaError
-from kafkafmt.decode.json_ import JsonDecoder, infer_json_type
+from kafkafmt.decode.json_ import JsonDecoder
+from kafkafmt.decode.json_inference import infer_json_type
 from kafkafmt.decode.payloads import Payloads
 
 
@@ -238,10 +239,40 @@ def test_inferred_type_when_rows_have_lines_and_types_that_differ_then_the_first
         b'{"b": [1, 2.5]}',
         b'{"b": [1], "b": 2}',
     ]
-    kind = infer_json_type(payloads(rows))
+    kind = infer_json_type([payloads(rows)])
     assert kind == pa.struct([("a", pa.int64()), ("t", pa.string()), ("b", pa.list_(pa.float64()))])
     decoded = JsonDecoder(kind, strict=True).decode(payloads(rows))
     assert list(decoded.errors) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("unit", "fraction"), [("us", "1230000"), ("ms", "123000000"), ("s", "0"), ("us", "0000000")]
+)
+def test_time_when_its_last_digits_are_zero_then_needs_no_finer_unit(unit: str, fraction: str) -> None:
+    value, error = decode_one(pa.timestamp(unit, "UTC"), f'"2026-01-01T00:00:00.{fraction}Z"'.encode())
+    assert error is None
+    assert value.microsecond == int(fraction.ljust(9, "0")[:6])
+
+
+@pytest.mark.parametrize(("unit", "fraction"), [("us", "0000001"), ("ms", "0001"), ("s", "01")])
+def test_time_when_it_has_more_digits_than_its_unit_then_is_an_error(unit: str, fraction: str) -> None:
+    value, error = decode_one(pa.timestamp(unit, "UTC"), f'"2026-01-01T00:00:00.{fraction}Z"'.encode())
+    assert value is None
+    assert "expected a value of type timestamp" in error
+
+
+def test_inferred_type_when_numbers_differ_then_is_a_double() -> None:
+    rows = [b'{"a":1,"b":2,"c":1e2}', b'{"a":1.5,"b":9223372036854775808,"c":3}']
+    kind = infer_json_type([payloads(rows[:1]), payloads(rows[1:])])
+    assert kind == pa.struct([(name, pa.float64()) for name in "abc"])
+    assert JsonDecoder(kind, strict=True).decode(payloads(rows)).errors == {}
+
+
+def test_inferred_type_when_many_rows_have_types_that_differ_then_their_other_fields_are_found() -> None:
+    rows = [b'{"a":1,"n":9%s}' % (b"0" * 5000), b'{"n":null,"a":2,"s":[]}', b'{"a":"x","s":[{"b":1}]}'] * 3000
+    kind = infer_json_type([payloads(rows)])
+    items = pa.list_(pa.struct([("b", pa.int64())]))
+    assert kind == pa.struct([("n", pa.string()), ("a", pa.int64()), ("s", items)])
 
 
 STEP = (Operation.INTEGER, 0, 0, 0, 100)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kafkafmt as kf
+from cli.logs import run
 from kafkafmt.scanning.brokers.opening import parse_cluster
 
 SERVER = "kafka://localhost:1"
@@ -67,3 +69,9 @@ def test_scan_when_the_uri_or_its_options_are_wrong_then_one_line_says_so(
         kf.scan(source, **arguments)
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+def test_export_when_told_to_check_overlaps_then_the_scan_is(tmp_path: Path) -> None:
+    result = run("export", f"{SERVER}/orders", tmp_path, "--check-overlaps")
+    assert result.exit_code != 0
+    assert "check_overlaps: expected it left out" in result.stderr

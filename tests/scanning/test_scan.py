@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 from data.real_logs import LOGS, NAMES, ExpectedRecord, expected
+from file_systems import CountingHandler, far
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.log import PartitionLog
@@ -190,6 +191,17 @@ def test_scan_when_segments_overlap_then_has_each_offset_once(tmp_path: Path) ->
     assert offsets_of(kf.scan(tmp_path)) == list(range(14))
 
 
+def test_scan_when_segments_of_a_store_overlap_then_an_error_names_the_option_that_reads_them(
+    tmp_path: Path,
+) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(0, 10)])
+    put_segment(tmp_path / "orders-0", 4, [batch(4, 10)])
+    source = far(CountingHandler(), tmp_path)
+    with pytest.raises(ValueError, match=r"check_overlaps=True \(--check-overlaps\) looks up the ends"):
+        kf.scan(source).to_arrow()
+    assert offsets_of(kf.scan(source, check_overlaps=True)) == list(range(14))
+
+
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
     """A log whose second batch of three is damaged, and after whose last one are bytes of no batch."""
@@ -232,7 +244,7 @@ def test_scan_when_a_folder_is_not_named_for_a_partition_then_the_one_partition_
     tmp_path: Path,
 ) -> None:
     put_segment(tmp_path / "copied", 0, [batch(0, 3)])
-    with pytest.raises(kf.ScanError, match="expected a folder named TOPIC-PARTITION"):
+    with pytest.raises(kf.ScanError, match="expected a folder named TOPIC-PARTITION: rename it, or"):
         kf.scan(tmp_path / "copied").ranges()
     scan = kf.scan(tmp_path / "copied", partitions=("orders", 4), columns=["topic", "partition"])
     assert scan.to_arrow().to_pylist() == [{"topic": "orders", "partition": 4}] * 3

@@ -10,7 +10,10 @@ import pytest
 import kafkafmt as kf
 from file_systems import CountingHandler, far
 from kafkafmt.log import PartitionLogWriter
+from kafkafmt.log.log_snapshot import LogSnapshot
+from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.scanning.data_loss import DataLossError
+from kafkafmt.scanning.log_source import LogFollower
 from log.samples import batch, marker, put_segment, transactional
 
 
@@ -60,6 +63,36 @@ def test_tail_when_of_a_part_of_a_scan_then_has_no_other_partitions(tmp_path: Pa
     add(path, batch(5, 5))
     add(other, batch(5, 5))
     assert [(set(rows["partition"].to_pylist()), rows.num_rows) for rows in tail] == [({0}, 5)]
+
+
+def test_tail_when_of_a_part_of_a_scan_then_looks_at_no_other_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    follow = LogFollower.follow
+
+    def noting(self: LogFollower, log: LogSnapshot, *, is_committed: bool) -> object:
+        looked_at.append(str(log))
+        return follow(self, log, is_committed=is_committed)
+
+    monkeypatch.setattr(LogFollower, "follow", noting)
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    put_segment(tmp_path / "orders-1", 0, [batch(0, 5)])
+    tail = kf.scan(tmp_path).within({("orders", 0): (0, 5)}).tail(seconds=0)
+    add(path, batch(5, 5))
+    assert offsets_of(tail) == list(range(5, 10))
+    assert looked_at == ["orders-0"]
+
+
+def test_tail_when_it_looks_again_then_keeps_the_ends_of_segments_of_its_logs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[object] = []
+    monkeypatch.setattr(SegmentEnds, "keep", lambda self, folders: kept.append(folders))
+    put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    put_segment(tmp_path / "orders-1", 0, [batch(0, 5)])
+    assert offsets_of(kf.scan(tmp_path).within({("orders", 1): (0, 5)}).tail(seconds=0)) == []
+    assert kept == [{tmp_path / "orders-1"}]
 
 
 def test_tail_when_its_time_is_over_then_has_read_what_is_there_and_ends(tmp_path: Path) -> None:

@@ -109,6 +109,12 @@ class _ExportCommand(HelpCommand):
     default="fail",
     help="What to do if SRC no longer has the offset at which the table ends, or ends before it.",
 )
+@click.option(
+    "--check-overlaps",
+    is_flag=True,
+    help="Look up the end of each segment of SRC, so that offsets that two segments have are read once. It costs"
+    " requests to a store. Always for local segments.",
+)
 @isolation_option("read_committed leaves out open and aborted transactions.", default="read_committed")
 @on_corrupt_option("Damage fails its table (fail), or is left out with a warning (skip).")
 @click.option(
@@ -158,7 +164,9 @@ def export(
     what is left, and continues. Two exports of one table exclude each other.
 
     A value that is a record of JSON, Avro or Protobuf gets a column for each field; the other columns then begin with
-    kafka_. New fields become new columns.
+    kafka_. New fields become new columns. Without --schemas, the fields of JSON are those of the table and of 10,000
+    records that a run adds: the first and last ones of each partition. Another record with another field cannot be
+    decoded. The run counts such records.
 
     --from and --to select the records of a new table. A table continues where it ends, so a later --from has no effect
     on partitions that the table has, if it is not after their end.
@@ -183,6 +191,7 @@ def export(
         "tables": len(reports),
         "failed": failed,
         "records": sum(report.rows for report in reports),
+        "undecoded": sum(report.undecoded for report in reports),
         "files": sum(report.files for report in reports),
         "size_in_bytes": sum(report.size_in_bytes for report in reports),
         "source_bytes": sum(report.source_bytes for report in reports),
@@ -241,6 +250,7 @@ def _scan(source: str, options: ExportOptions, settings: Mapping[str, Any]) -> S
         decode=_decoding(settings),
         isolation=settings["isolation"],
         on_corrupt=settings["on_corrupt"],
+        check_overlaps=settings["check_overlaps"] or None,
         batch_bytes=options.write.group_bytes // _ROW_GROUP_BATCHES,
         options=client_settings(settings["source_config"], settings["source_config_file"]),
     )
@@ -280,6 +290,11 @@ def _run(scan: Scan, to: Destination, options: ExportOptions, *, as_json: bool) 
                     print_json(_as_json(report))
                 elif report.error is not None:
                     notify(f"failed: {_said(report)}")
+                if report.undecoded:
+                    notify(
+                        f"undecoded: {report.location}: {in_words(report.undecoded, 'payload')}: null, and the column "
+                        "of errors says why"
+                    )
                 for one, (start, end) in report.gone.items():
                     notify(
                         f"gone: {report.location}: {one}: offsets {start} to {end - 1} are not in the source"
@@ -299,6 +314,7 @@ def _as_json(report: TableReport) -> dict[str, Any]:
         "table": report.location,
         "status": "exported" if report.error is None else "failed",
         "records": report.rows,
+        "undecoded": report.undecoded,
         "files": report.files,
         "size_in_bytes": report.size_in_bytes,
         "source_bytes": report.source_bytes,
@@ -331,8 +347,9 @@ def _print_reports(reports: Sequence[TableReport], summary: Mapping[str, Any]) -
         print_table(("topic", "records#", "files#", "size#", "table"), rows)
         click.echo("")
     failed = f", {summary['failed']} failed" if summary["failed"] else ""
+    undecoded = f", {in_words(summary['undecoded'], 'payload')} not decoded" if summary["undecoded"] else ""
     click.echo(
-        f"exported {in_words(summary['records'], 'record')} into {in_words(len(rows), 'table')}{failed}: "
+        f"exported {in_words(summary['records'], 'record')} into {in_words(len(rows), 'table')}{undecoded}{failed}: "
         f"{in_words(summary['files'], 'file')} of {size_in_words(summary['size_in_bytes'])} in "
         f"{summary['seconds']:.1f} s"
     )

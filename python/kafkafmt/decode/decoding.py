@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from kafkafmt.decode.options import DecodingOptions, Sample
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kafkafmt.decode.batch_decoder import BatchDecoder
 
 
@@ -26,22 +28,28 @@ class Decoding(DecodingOptions):
     reader_schema: the schema whose type the column gets, for values, or for keys if only keys are decoded; or a mapping
         with "key" and "value". The text of an Avro or JSON schema, a FileDescriptorSet, a `Schema`, or an Arrow type.
         By default the newest schema of the subject `TOPIC-key` or `TOPIC-value`, or else of the schemas of the first
-        records. JSON without schemas gets the type of the first records.
+        records. JSON without schemas gets a type with the fields of the first 10,000 records.
     on_error: "column" makes a payload that cannot be decoded null, and says why in a column `key_error` or
         `value_error`. "raise" raises DecodingError.
     """
 
     def decoder(
-        self, columns: Sequence[str], *, topics: Sequence[str] = (), sample: Sample | None = None
+        self,
+        columns: Sequence[str],
+        *,
+        topics: Sequence[str] = (),
+        sample: Sample | None = None,
+        known: pa.Schema | None = None,
     ) -> BatchDecoder:
         """Return a decoder of batches.
 
         columns: the columns of the result, in order, before those with errors. topics: of the records, to find the
         newest schemas. sample: returns batches of the first records with the columns that it is given; it is called
-        only if neither `reader_schema` nor the topics tell the type.
+        only if neither `reader_schema` nor the topics tell the type. known: columns of earlier records. A type that is
+        inferred has their fields, with the same types, and then those that are new.
 
         Raises UserError if the type of a column cannot be told, and SchemaError and SchemaSourceError.
         """
         from kafkafmt.decode.planning import plan_decoder
 
-        return plan_decoder(self, columns, topics, sample)
+        return plan_decoder(self, columns, topics, sample, known)

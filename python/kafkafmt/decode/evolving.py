@@ -9,6 +9,8 @@ from kafkafmt.columns.arrow import number_array
 from kafkafmt.decode.arrays import chunk_error_rows
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, SchemaError
 
+_SHOWN_CHARACTERS = 40
+
 
 class EvolvingDecoder:
     """Decodes payloads with another decoder and brings the values to a type.
@@ -35,8 +37,10 @@ class EvolvingDecoder:
             return DecodedPayloads(evolved(array, self.type), decoded.errors)
         except pa.ArrowInvalid:
             errors = dict(decoded.errors)
-        for row in chunk_error_rows(len(array), lambda start, end: evolved(array[start:end], self.type)):
-            errors[row] = f"the value cannot be read as {self.type}"
+        for row in chunk_error_rows(
+            len(array), lambda start, end: evolved(_rows(array, start, end), self.type)
+        ):
+            errors[row] = _misfit(_rows(array, row, row + 1), self.type, "")
         places = np.arange(len(array))
         valid = np.ones(len(array), np.bool_)
         valid[list(errors)] = False
@@ -67,6 +71,38 @@ def evolved(array: pa.Array, kind: pa.DataType) -> pa.Array:
         made = type(whole).from_arrays(whole.offsets, items, mask=mask)
         return made.cast(kind)
     return array.cast(kind)
+
+
+def _rows(array: pa.Array, start: int, end: int) -> pa.Array:
+    """Return a copy of some rows. A cast of a slice also casts the items of arrays outside of it."""
+    return array.take(number_array(pa.int64(), np.arange(start, end)))
+
+
+def _misfit(row: pa.Array, kind: pa.DataType, path: str) -> str:
+    """Return what in one value, or in the items of an array, cannot be brought to a type: its field, and what it is."""
+    if pa.types.is_struct(row.type) and pa.types.is_struct(kind):
+        parts = [
+            (part, field.type, f"{path}.{field.name}" if path else field.name)
+            for field in kind
+            if row.type.get_field_index(field.name) >= 0
+            for part in [row.field(field.name)]
+        ]
+    elif _is_list(row.type) and _is_list(kind):
+        items = row.flatten()
+        parts = [
+            (_rows(items, place, place + 1), kind.value_type, f"{path}[]") for place in range(len(items))
+        ]
+    else:
+        parts = []
+    for part, part_kind, part_path in parts:
+        try:
+            evolved(part, part_kind)
+        except pa.ArrowInvalid:
+            return _misfit(part, part_kind, part_path)
+    place = f"field {path}: " if path else ""
+    shown = row.to_string(indent=0, skip_new_lines=True)[1:-1]
+    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+    return f"{place}expected a value of type {kind}; found {shown}"
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Decode JSON payloads, each on its own, to the columns of a type; and infer the type of JSON objects.
+"""Decode JSON payloads, each on its own, to the columns of a type.
 
 A payload is one value of JSON (RFC 8259) in UTF-8, with nothing but space around it. A value that does not fit the type
 is an error: it is not rounded to an integer or cut to fewer digits, and NaN and Infinity are not JSON.
@@ -13,7 +13,7 @@ is an error: it is not rounded to an integer or cut to fewer digits, and NaN and
 | int, uint | number without a point and an exponent, within the bounds of the type |
 | float, double | number: the nearest value; a number beyond all of them is an error |
 | decimal | number, or string with one; its digits must fit without rounding |
-| timestamp | string, ISO 8601: a date, or a date and a time, with an offset or in UTC |
+| timestamp | string, ISO 8601: a date, or a date and a time, with an offset or in UTC; zeros at its end are left out |
 | date | string such as 2020-02-03 |
 
 Each of them may be null. Text fields that may have any JSON get its text, byte for byte.
@@ -27,12 +27,10 @@ import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.payloads.json import ReadStatus
-from kafkafmt.columns.arrow import number_array
-from kafkafmt.decode.arrays import chunk_error_rows, payload_bytes
-from kafkafmt.decode.json_types import Program, inferred_type
-from kafkafmt.decode.payloads import DecodedPayloads, Payloads, SchemaError
+from kafkafmt.decode.arrays import payload_bytes
+from kafkafmt.decode.json_types import Program
+from kafkafmt.decode.payloads import DecodedPayloads, Payloads
 
-_LEAST_BLOCK_BYTES = 1 << 20
 _SHOWN_BYTES = 40
 
 
@@ -122,64 +120,3 @@ def _shown(value: bytes) -> str:
     if len(value) > _SHOWN_BYTES:
         return f"{value[:_SHOWN_BYTES].decode(errors='ignore')}..."
     return value.decode()
-
-
-def infer_json_type(payloads: Payloads) -> pa.DataType:
-    """Return the type of JSON objects: that of all their fields.
-
-    Text stays text if it looks like a time. A field that is always null becomes text. Objects without fields are left
-    out. Payloads that are damaged are ignored.
-
-    Raises SchemaError if no payload is a JSON object with fields.
-    """
-    texts = JsonDecoder(pa.large_string(), text_fields=frozenset({()})).decode(payloads).array
-    objects = _objects(texts)
-    if len(objects):
-        try:
-            found = _read_objects(objects, pa.schema([]))
-        except pa.ArrowInvalid:
-            found = _inferred_by_parts(objects)
-        kind = inferred_type(pa.struct(list(found)))
-        if kind is not None:
-            return kind
-    raise SchemaError("no record has a JSON object with fields to infer a type from: give reader_schema")
-
-
-def _objects(texts: pa.Array) -> pa.Array:
-    """Return the texts that are objects."""
-    import pyarrow.compute as pc
-
-    return texts.filter(pc.fill_null(pc.starts_with(texts, "{"), False))
-
-
-def _inferred_by_parts(objects: pa.Array) -> pa.Schema:
-    """Return the type of the objects that can be read with those before them."""
-    known = pa.schema([])
-    bad = set(chunk_error_rows(len(objects), lambda start, end: _read_objects(objects[start:end], known)))
-    found = known
-    for row in range(len(objects)):
-        if row not in bad:
-            try:
-                found = _read_objects(objects[row : row + 1], found)
-            except pa.ArrowInvalid:
-                continue  # another type than in the rows before: it will be an error when it is decoded
-    return found
-
-
-def _read_objects(objects: pa.Array, known: pa.Schema) -> pa.Schema:
-    """Return a type with all fields of JSON objects after those that are known.
-
-    Raises ArrowInvalid if the objects have fields of different types, or a field twice.
-    """
-    import pyarrow.compute as pc
-    from pyarrow import json as arrow_json
-
-    bounds = number_array(pa.int32(), np.array([0, len(objects)], np.int32))
-    lines = pc.binary_join(pa.ListArray.from_arrays(bounds, objects), pa.scalar("\n", pa.large_string()))
-    longest = int(pc.max(pc.binary_length(objects)).as_py())
-    table = arrow_json.read_json(
-        pa.BufferReader(lines.buffers()[2]),
-        read_options=arrow_json.ReadOptions(block_size=max(_LEAST_BLOCK_BYTES, 2 * longest + 2)),
-        parse_options=arrow_json.ParseOptions(explicit_schema=known, newlines_in_values=True),
-    )
-    return table.schema

@@ -1,4 +1,4 @@
-"""Arrow types of JSON: the program with which the kernel reads payloads of a type, and types that were inferred."""
+"""The program with which the kernel reads JSON payloads of an Arrow type."""
 
 from __future__ import annotations
 
@@ -140,17 +140,3 @@ def _plain(kind: pa.DataType) -> tuple[Operation, _Numbers]:
 def _wrapped(number: int) -> int:
     """Return the int64 with the bits of an unsigned number."""
     return number if number < 1 << 63 else number - (1 << 64)
-
-
-def inferred_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type that was inferred, without guesses: times and nulls are text. None if no fields are left."""
-    if pa.types.is_struct(kind):
-        fields = [(field.name, inferred_type(field.type)) for field in kind]
-        kept = [pa.field(name, inner) for name, inner in fields if inner is not None]
-        return pa.struct(kept) if kept else None
-    if pa.types.is_list(kind):
-        item = inferred_type(kind.value_type)
-        return None if item is None else pa.list_(item)
-    if pa.types.is_temporal(kind) or pa.types.is_null(kind):
-        return pa.string()
-    return kind

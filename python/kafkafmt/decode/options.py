@@ -35,6 +35,8 @@ Schemas: TypeAlias = (
 # Reads records of the source with these columns, from its start.
 Sample: TypeAlias = "Callable[[Sequence[str]], Iterable[pa.RecordBatch]]"
 
+# The most records with payloads from which a type is inferred.
+MAX_SAMPLE_ROWS = 10_000
 SCHEMA_KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 
 
@@ -102,6 +104,11 @@ class DecodingOptions:
             return given
         by_id = self.schemas is not None and not is_one_schema(self.schemas)
         return "confluent" if by_id and self.format_of(side) in SCHEMA_KINDS else "none"
+
+    def infers(self, side: Side) -> bool:
+        """Return whether the type of keys or of values is inferred from the records: that of JSON without a schema."""
+        has_schema = self.schemas is not None or self.reader_schema_of(side) is not None
+        return self.format_of(side) == "json" and not has_schema
 
     def reader_schema_of(self, side: Side) -> ReaderSchema | None:
         """Return the schema of the reader of keys or of values, or None if none is given."""

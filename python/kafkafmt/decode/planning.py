@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyarrow as pa
 
+from kafkafmt._util.sizes import MIB
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode.batch_decoder import BatchDecoder, ColumnDecoder, frames_of
 from kafkafmt.decode.formats import payload_format
 from kafkafmt.decode.framing import ID_HEADERS
-from kafkafmt.decode.json_ import infer_json_type
-from kafkafmt.decode.options import SCHEMA_KINDS, DecodingOptions, ReaderSchema, Sample, Schemas, Side
+from kafkafmt.decode.json_inference import infer_json_type
+from kafkafmt.decode.options import (
+    MAX_SAMPLE_ROWS,
+    SCHEMA_KINDS,
+    DecodingOptions,
+    ReaderSchema,
+    Sample,
+    Schemas,
+    Side,
+)
 from kafkafmt.decode.payloads import Payloads, Schema, SchemaError
 from kafkafmt.decode.primitives import primitive_decoder
 from kafkafmt.decode.schemas.files import SchemaFiles, read_schema
@@ -26,19 +35,30 @@ from kafkafmt.decode.schemas.topic import SchemasTopic
 if TYPE_CHECKING:
     from kafkafmt.decode.framing import Framing
 
-_MAX_SAMPLE_ROWS = 10_000
+_MAX_SAMPLE_BYTES = 32 * MIB
 
 
 def plan_decoder(
-    decoding: DecodingOptions, columns: Sequence[str], topics: Sequence[str], sample: Sample | None
+    decoding: DecodingOptions,
+    columns: Sequence[str],
+    topics: Sequence[str],
+    sample: Sample | None,
+    known: pa.Schema | None,
 ) -> BatchDecoder:
     """Return the decoder of `Decoding.decoder`."""
     schemas = None if decoding.schemas is None else schema_source(decoding.schemas)
     sides = [side for side in decoding.sides() if side in columns]
     if not sides:
         raise UserError(f"{' and '.join(decoding.sides())} are decoded, but are not among the columns")
-    decoders = {side: _Planner(decoding, side, schemas, topics, sample).decoder() for side in sides}
+    decoders = {
+        side: _Planner(decoding, side, schemas, topics, sample, _type_of(known, side)).decoder()
+        for side in sides
+    }
     return BatchDecoder(columns, decoders, decoding.on_error)
+
+
+def _type_of(known: pa.Schema | None, side: Side) -> pa.DataType | None:
+    return known.field(side).type if known is not None and side in known.names else None
 
 
 def schema_source(schemas: Schemas) -> SchemaSource | Schema:
@@ -64,13 +84,14 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
 
 @dataclass
 class _Planner:
-    """Finds the type of keys or of values."""
+    """Finds the type of keys or of values. known: that of earlier records, if it is known."""
 
     decoding: DecodingOptions
     side: Side
     schemas: SchemaSource | Schema | None
     topics: Sequence[str]
     sample: Sample | None
+    known: pa.DataType | None
 
     def decoder(self) -> ColumnDecoder:
         name = self.decoding.format_of(self.side)
@@ -78,10 +99,10 @@ class _Planner:
         if name not in SCHEMA_KINDS:
             return self._column_decoder(primitive_decoder(name).type)
         given = self.decoding.reader_schema_of(self.side)
+        if self.decoding.infers(self.side):
+            return self._column_decoder(self._inferred(), strict=True)
         if given is not None:
             return self._reader_given(given)
-        if self.schemas is None:
-            return self._column_decoder(self._inferred(), strict=True)
         return self._with_reader(self._newest())
 
     def _column_decoder(
@@ -107,8 +128,6 @@ class _Planner:
             raise UserError(f"reader_schema is a schema or an Arrow type; found {type(given).__name__}")
         if given.kind != kind:
             raise UserError(f"reader_schema is of kind {given.kind}; the format is {name}")
-        if self.schemas is None:  # JSON: the schema only tells the type
-            return self._column_decoder(payload_format(kind).read_type(given), reader=given)
         return self._with_reader(given)
 
     def _newest(self) -> Schema:
@@ -152,7 +171,7 @@ class _Planner:
         return self.decoding.format_of(self.side)
 
     def _samples(self) -> Iterator[tuple[pa.Array, pa.Array | None]]:
-        """Yield the payloads and headers of the first batches, up to some thousand rows with payloads."""
+        """Yield the payloads and headers of the first batches, until they have some thousand rows with payloads."""
         if self.sample is None:
             return
         columns = [str(self.side), *(["headers"] if self._framing() in ID_HEADERS else [])]
@@ -161,15 +180,28 @@ class _Planner:
             column = batch.column(self.side)
             yield column, batch.column("headers") if "headers" in columns else None
             rows += len(column) - column.null_count
-            if rows >= _MAX_SAMPLE_ROWS:
+            if rows >= MAX_SAMPLE_ROWS:
                 return
 
     def _inferred(self) -> pa.DataType:
-        """Return the type of JSON in the first records."""
-        first = (column for column, _ in self._samples() if column.null_count < len(column))
-        for column in chain(first):
-            frames = frames_of(column, None, self.side, self._framing(), self._format())
-            rows = frames.groups >= 0
-            payloads = frames.payloads
-            return infer_json_type(Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows]))
-        raise SchemaError(f"no record has a {self.side} to infer a type of JSON from: give reader_schema")
+        """Return the type of JSON in the first records, and of the earlier ones."""
+        found: list[Payloads] = []
+        rows, size = 0, 0
+        for column, _ in self._samples():
+            part = self._first_payloads(column, MAX_SAMPLE_ROWS - rows)
+            if len(part):
+                found.append(part)
+            rows += len(part)
+            size += int((part.ends - part.starts).sum())
+            if size >= _MAX_SAMPLE_BYTES:
+                break
+        if not found and self.known is None:
+            raise SchemaError(f"no record has a {self.side} to infer a type of JSON from: give reader_schema")
+        return infer_json_type(found, self.known)
+
+    def _first_payloads(self, column: pa.Array, most: int) -> Payloads:
+        """Return the first payloads of a column, without its nulls and without those whose framing is damaged."""
+        frames = frames_of(column, None, self.side, self._framing(), self._format())
+        rows = np.flatnonzero(frames.groups >= 0)[:most]
+        payloads = frames.payloads
+        return Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows])

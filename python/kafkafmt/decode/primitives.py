@@ -34,11 +34,10 @@ _NUMBERS = {
     "float": _Number(">f4", "=f4", pa.float32()),
     "double": _Number(">f8", "=f8", pa.float64()),
 }
-PRIMITIVES = ("text", *_NUMBERS, "boolean", "uuid")
 
 
 def primitive_decoder(name: str) -> PayloadDecoder:
-    """Return the decoder of a format of `PRIMITIVES`."""
+    """Return the decoder of a format without schemas: `text`, `boolean`, `uuid` or a number."""
     if name == "text":
         return _TextDecoder()
     if name == "boolean":

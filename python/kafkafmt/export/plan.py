@@ -17,6 +17,7 @@ from kafkafmt.export.schemas import (
     evolved,
     flattened,
     is_flattened,
+    scan_columns,
     table_schema,
 )
 from kafkafmt.export.tables import APPEND, UPSERT, TableCommit, UpsertingTable
@@ -55,8 +56,8 @@ class ScanSource(Protocol):
         """The offsets that the scan reads, by partition. The ends are fixed at the first call."""
         ...
 
-    def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> ScanSource:
-        """Return the scan of these offsets of these partitions alone, with the same schema."""
+    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> ScanSource:
+        """Return the scan of these offsets alone. Types that are inferred have the fields of the columns `known`."""
         ...
 
     def of_topic(self, topic: str) -> ScanSource:
@@ -194,8 +195,10 @@ def plan_table(
     table.begin(run)
     try:
         state, rest, gone = _rest(table, scan, options)
+        named = _named(topic, scan)
+        scan = _scan_of_rest(scan, rest, state, options)
         is_flat = is_flattened(scan.schema, flatten=options.flatten)
-        columns = _columns(topic, scan, table, state, options)
+        columns = _columns(named, scan, table, state, options)
         fields = _partitioning(table, columns, state, options)
         upserts = _upserts(table, columns, state, options, is_flat=is_flat)
         if rest or state.schema is None:
@@ -216,7 +219,7 @@ def plan_table(
             layout = FileLayout(table.data_folder, upsert_schema(state.schema), flattened=is_flat)
         tasks = [
             ExportTask(run, number, parts, layout, options.write)
-            for number, parts in enumerate(_groups(scan.within(rest), options) if rest else ())
+            for number, parts in enumerate(_groups(scan, options) if rest else ())
         ]
     except BaseException:
         table.end()
@@ -230,16 +233,14 @@ def preview_table(
     """Return what an export of a table would do. Changes nothing. Raises as `plan_table`."""
     table = open_table(destination, topic)
     state, rest, _ = _rest(table, scan, options)
-    columns = _columns(topic, scan, table, state, options)
+    named = _named(topic, scan)
+    scan = _scan_of_rest(scan, rest, state, options)
+    columns = _columns(named, scan, table, state, options)
     _partitioning(table, columns, state, options)
     _upserts(table, columns, state, options, is_flat=is_flattened(scan.schema, flatten=options.flatten))
     merged = evolved(state.schema, columns, table.location, widens=table.traits.widens)
     known = [] if state.schema is None else state.schema.names
-    size = (
-        sum(part.size_in_bytes for part in scan.within(rest).tasks(options.write.target_file_bytes))
-        if rest
-        else 0
-    )
+    size = sum(part.size_in_bytes for part in scan.tasks(options.write.target_file_bytes)) if rest else 0
     return TablePreview(
         topic, table.location, rest, merged, [one for one in merged.names if one not in known], size
     )
@@ -274,10 +275,24 @@ def _rest(
     return state, rest, gone
 
 
+def _named(topic: str | None, scan: ScanSource) -> str:
+    """Return the topics of a table, for messages."""
+    return topic if topic is not None else ", ".join(sorted({one.topic for one in scan.ranges()}))
+
+
+def _scan_of_rest(
+    scan: ScanSource,
+    rest: Mapping[TopicPartition, OffsetRange],
+    state: TableState,
+    options: ExportOptions,
+) -> ScanSource:
+    """Return the scan of the offsets that the table lacks. Types that are inferred have the columns of the table."""
+    return scan.continuing(rest, scan_columns(state.schema, flatten=options.flatten))
+
+
 def _columns(
-    topic: str | None, scan: ScanSource, table: TableCommitter, state: TableState, options: ExportOptions
+    named: str, scan: ScanSource, table: TableCommitter, state: TableState, options: ExportOptions
 ) -> pa.Schema:
-    named = topic if topic is not None else ", ".join(sorted({one.topic for one in scan.ranges()}))
     columns = scan.schema
     is_flat = is_flattened(columns, flatten=options.flatten)
     if state.schema is not None:

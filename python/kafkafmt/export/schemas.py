@@ -10,12 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkafmt.columns.read import COLUMNS
 from kafkafmt.export.errors import ExportError, SchemaConflictError
 
 KAFKA_PREFIX = "kafka_"
 VALUE = "value"
 # Of files in mode upsert: whether the record has no value.
 DELETED = "_kafkafmt_deleted"
+# Why keys and values could not be decoded.
+ERRORS = ("key_error", "value_error")
 _MICROSECONDS_UTC = pa.timestamp("us", "UTC")
 _MAX_DECIMAL128 = 38
 _SAME = (
@@ -72,6 +75,30 @@ def flattened(schema: pa.Schema, topic: str) -> pa.Schema:
                 "flattening, the record is one column"
             )
     return pa.schema([*own, *fields])
+
+
+def scan_columns(table: pa.Schema | None, *, flatten: bool) -> pa.Schema:
+    """Return the columns of a scan whose rows a table has: without flattening, if it was created with it.
+
+    table: None if there is no table yet. It has no columns.
+    """
+    if table is None:
+        return pa.schema([])
+    own = {KAFKA_PREFIX + name: name for name in (*COLUMNS, *ERRORS) if name != VALUE}
+    is_flat = flatten and (
+        not own.keys().isdisjoint(table.names) or set(own.values()).isdisjoint(table.names)
+    )
+    columns, values = [], []
+    for field in table:
+        try:
+            known = pa.field(field.name, table_type(field.type, has_time=True))
+        except TypeError:  # another writer has made this column
+            continue
+        if is_flat and field.name not in own:
+            values.append(known)
+        else:
+            columns.append(known.with_name(own[field.name]) if is_flat else known)
+    return pa.schema([*columns, pa.field(VALUE, pa.struct(values))] if values else columns)
 
 
 def ensure_same_names(table: pa.Schema, columns: pa.Schema, where: str, *, is_flat: bool) -> None:

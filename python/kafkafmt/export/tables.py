@@ -36,7 +36,7 @@ class DataFile:
 
     path: relative to the `data_folder` of the committer, with `/`. partition: by name of the partition field; the value
     of a time transform is Iceberg's ordinal: years, months, days or hours since the epoch. footer: the metadata of the
-    file, with the statistics of its columns. It can be pickled.
+    file, with the statistics of its columns. undecoded: keys and values that could not be decoded. It can be pickled.
     """
 
     path: str
@@ -44,6 +44,7 @@ class DataFile:
     size_in_bytes: int
     partition: Mapping[str, PartitionValue]
     footer: pq.FileMetaData = field(repr=False, compare=False)
+    undecoded: int = 0
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafkafmt._util.files import sync_path
-from kafkafmt.export.schemas import KAFKA_PREFIX, VALUE
+from kafkafmt.export.schemas import ERRORS, KAFKA_PREFIX, VALUE
 from kafkafmt.export.tables import DataFile
 from kafkafmt.storage import storage_of
 
@@ -55,6 +55,7 @@ class _OpenFile:
     footers: list[pq.FileMetaData]
     kept: list[pa.RecordBatch] = field(default_factory=list)
     kept_bytes: int = 0
+    undecoded: int = 0
 
 
 class TableWriter:
@@ -71,6 +72,8 @@ class TableWriter:
         self._schema = pa.schema(
             [one for one in layout.schema if one.name not in layout.leaves_out], layout.schema.metadata
         )
+        prefix = KAFKA_PREFIX * layout.flattened
+        self._errors = [prefix + name for name in ERRORS if prefix + name in layout.schema.names]
         self._staging: Path | None = None
         if not isinstance(layout.folder, Path):
             self._staging = Path(tempfile.mkdtemp(prefix="kafkafmt-export-"))
@@ -86,6 +89,7 @@ class TableWriter:
                     self._close_file(max(self._open, key=lambda one: self._open[one].sink.tell()))
                 file = self._open[key] = self._new_file(key)
             file.kept.append(rows)
+            file.undecoded += sum(rows.num_rows - rows.column(name).null_count for name in self._errors)
             size = rows.nbytes
             file.kept_bytes += size
             self._kept_bytes += size
@@ -193,7 +197,7 @@ class TableWriter:
                 storage_of(path).put(file.local, path)
         del self._open[key]
         footer = file.footers[0]
-        self._done.append(DataFile(file.path, footer.num_rows, size, file.partition, footer))
+        self._done.append(DataFile(file.path, footer.num_rows, size, file.partition, footer, file.undecoded))
 
 
 def below(folder: StoragePath, path: str) -> StoragePath:

@@ -20,6 +20,7 @@ from kafkafmt.log.open_segment import HEAD_BYTES, LogEnd, OpenSegment
 from kafkafmt.log.overlaps import ReadSegments
 from kafkafmt.log.segment import MAX_OFFSET, Segment, check_tail
 from kafkafmt.log.segment_files import ListedFiles
+from kafkafmt.log.splitting import Place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,6 +70,11 @@ class EndTracker:
     def end_offset(self) -> int:
         """The offset after the last whole batch, or the log start offset if that is higher."""
         return max(self.end.offset, self.log_start)
+
+    @property
+    def end_place(self) -> Place:
+        """Where the last whole batch ends."""
+        return Place(self.end_offset, self.end.base_offset, self.end.position)
 
     @property
     def first_open_offset(self) -> int | None:

@@ -14,7 +14,6 @@ from kafkafmt.columns.read import arrow_schema
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
-from kafkafmt.log.splitting import Place
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.logs import find_logs, shown_paths
 from kafkafmt.scanning.options import LogReadOptions, ReadColumns
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkafmt.log.log_snapshot import LogSnapshot
-    from kafkafmt.log.splitting import Split
+    from kafkafmt.log.splitting import Place, Split
     from kafkafmt.types import TopicPartition
 
 
@@ -77,8 +76,7 @@ class LogFollower:
         assert log.topic_partition is not None
         tracker = self._trackers.setdefault(log.topic_partition, EndTracker())
         tracker.follow_listed(log, follows_transactions=is_committed)
-        before, end = self._end_places.get(log.topic_partition), tracker.end
-        place = Place(tracker.end_offset, end.base_offset, end.position)
+        before, place = self._end_places.get(log.topic_partition), tracker.end_place
         self._end_places[log.topic_partition] = place
         places = {one.offset: one for one in (before, place) if one is not None}
         planned = PlannedLog(log, None, None, tracker.aborted_transactions, places)
@@ -119,12 +117,15 @@ class LogSource:
                 for one, place in zip(partitions, found, strict=True)
             }
 
-    def refreshed(self, read: Mapping[TopicPartition, int]) -> LogSource:
-        """Return the source as it is now, without bounds. read: the next offset of each partition."""
+    def refreshed(self, read: Mapping[TopicPartition, int], *, has_new: bool) -> LogSource:
+        """Return the source as it is now, without bounds.
+
+        read: the next offset of each partition. has_new: whether partitions that it lacks are read.
+        """
         follower = self.follower or LogFollower()
         follower.forget_before(read)
         options = replace(self.options, starting=Bound(), ending=Bound())
-        return LogSource(options, self.partitions, follower)
+        return LogSource(options, self.partitions if has_new else frozenset(read), follower)
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
@@ -160,6 +161,7 @@ class LogSource:
         logs = self._found()
         if follower is not None:
             is_committed = self.options.isolation == "read_committed"
+            follower.ends.keep({log.folder for log in logs.values()})
             return {one: follower.follow(log, is_committed=is_committed) for one, log in logs.items()}
         with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
             bounded = threads.map(lambda log: _bounded(log, self.options), logs.values())
@@ -177,7 +179,8 @@ class LogSource:
         for log in found:
             if log.topic_partition is None:
                 raise ScanError(
-                    f"{log.folder}: expected a folder named TOPIC-PARTITION; give its one partition as partitions="
+                    f"{log.folder}: expected a folder named TOPIC-PARTITION: rename it, or in Python give its one "
+                    "partition as partitions="
                 )
             logs[log.topic_partition] = log
         missing = sorted((self.partitions or frozenset()) - logs.keys())

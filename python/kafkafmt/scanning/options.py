@@ -20,12 +20,12 @@ DEFAULT_BATCH_BYTES = 4 * 1024 * 1024
 
 
 class OptionNames(NamedTuple):
-    """How the user's interface calls options, for messages."""
+    """How the user's interface calls options, for messages. By default, in Python and on the command line."""
 
     starting: str = "the start of offsets"
     ending: str = "the end of offsets"
-    all_topics: str = "topics='*'"
-    check_overlaps: str = "check_overlaps=True"
+    all_topics: str = "topics='*' (--topics '*')"
+    check_overlaps: str = "check_overlaps=True (--check-overlaps)"
 
 
 DEFAULT_NAMES = OptionNames()

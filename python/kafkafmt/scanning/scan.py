@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -151,7 +152,7 @@ class ScanRequest:
     """What a scan reads.
 
     shown: the source, for people. has_end: whether timestamps have an end. wanted: the ranges within those of the
-    source; None for all.
+    source; None for all. known: columns of earlier records, whose fields types that are inferred have.
     """
 
     source: RecordSource
@@ -161,6 +162,7 @@ class ScanRequest:
     decoding: Decoding | None = None
     has_end: bool = False
     wanted: Mapping[TopicPartition, OffsetRange] | None = None
+    known: pa.Schema | None = None
 
 
 class Scan:
@@ -196,10 +198,36 @@ class Scan:
         if request.decoding is None:
             return None
         topics = sorted({one.topic for one in self._ranges})
-        return request.decoding.decoder(request.columns, topics=topics, sample=self._undecoded)
+        return request.decoding.decoder(
+            request.columns, topics=topics, sample=self._undecoded, known=request.known
+        )
 
     def _undecoded(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
+        """Yield the records from which types are inferred: the first ones.
+
+        If the scan continues an earlier one, the first and the last ones of each partition come before the others.
+        Producers add fields at any time, and each of its records counts.
+        """
+        if self._request.known is None:
+            yield from self._stored_rows(self._ranges, columns)
+            return
+        from kafkafmt.decode.options import MAX_SAMPLE_ROWS
+
+        share = -(-MAX_SAMPLE_ROWS // (2 * max(len(self._ranges), 1)))
+        first, last, between = {}, {}, {}
+        for one, (start, end) in self._ranges.items():
+            stop = min(start + share, end)
+            resume = max(stop, end - share)
+            first[one], last[one] = OffsetRange(start, stop), OffsetRange(resume, end)
+            between[one] = OffsetRange(stop, resume)
+        for pair in zip_longest(self._stored_rows(first, columns), self._stored_rows(last, columns)):
+            yield from (rows for rows in pair if rows is not None)
+        yield from self._stored_rows(between, columns)
+
+    def _stored_rows(
+        self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        filled = {one: wanted for one, wanted in ranges.items() if wanted.end > wanted.start}
         for task in self._request.source.tasks(filled, columns, DEFAULT_SPLIT_BYTES) if filled else ():
             yield from task.read()
 
@@ -244,6 +272,19 @@ class Scan:
         Raises ScanError for other partitions than the scan has.
         """
         return Scan(replace(self._request, wanted=self._within(ranges)), self._whole)
+
+    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> Scan:
+        """Return the scan of these offsets alone, which come after records with the columns `known`.
+
+        Types that are inferred have the fields of these columns, and the new ones of records at these offsets: of the
+        first and the last ones of each partition. Other types are those of the scan.
+
+        Raises ScanError for other partitions than the scan has.
+        """
+        decoding = self._request.decoding
+        if decoding is None or not any(decoding.infers(side) for side in decoding.sides()):
+            return self.within(ranges)
+        return Scan(replace(self._request, wanted=self._within(ranges), known=known))
 
     def of_topic(self, topic: str) -> Scan:
         """Return the scan of one topic. The types of its decoded columns are those of this topic alone.

@@ -30,11 +30,11 @@ class RecordSource(Protocol):
         """Return the offset of each partition's first record at or after a time in milliseconds; None without any."""
         ...
 
-    def refreshed(self, read: Mapping[TopicPartition, int]) -> RecordSource:
+    def refreshed(self, read: Mapping[TopicPartition, int], *, has_new: bool) -> RecordSource:
         """Return the source as it is now, from the starts to the ends of the partitions, without bounds of time.
 
         Its topics and partitions need not exist yet. It has what is known of the source, to save work. read: the next
-        offset of each partition; earlier ones will not be read.
+        offset of each partition; earlier ones will not be read. has_new: whether partitions that `read` lacks are read.
         """
         ...
 

@@ -86,7 +86,7 @@ class RecordTail(Closing):
         losses = OffsetLosses(is_error=True, remedy=_LOST)
         while left != 0 and not self._closed.is_set():
             is_last = ends_at is not None and time.monotonic() >= ends_at
-            source = source.refreshed(offsets)
+            source = source.refreshed(offsets, has_new=self._start.follows_new)
             ranges = self._unread(source, offsets, losses)
             for rows in self._read_ranges(source, ranges):
                 part = rows if left is None else rows.slice(0, left)

@@ -93,10 +93,11 @@ cdef inline bint read_clock(
         if pos[0] == end or not c"0" <= pos[0][0] <= c"9":
             return False
         while pos[0] < end and c"0" <= pos[0][0] <= c"9":
-            if units == 1:
+            if units > 1:
+                units //= 10
+                fraction[0] += (pos[0][0] - c"0") * units
+            elif pos[0][0] != c"0":  # a digit that the unit does not have
                 return False
-            units //= 10
-            fraction[0] += (pos[0][0] - c"0") * units
             pos[0] += 1
     return True
 

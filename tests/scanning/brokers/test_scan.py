@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -14,6 +15,7 @@ import kafkafmt as kf
 from broker.produce import produce
 from cli.live import transaction
 from kafkafmt.columns.read import COLUMNS
+from kafkafmt.scanning.brokers.cluster import SourceBrokers
 from scanning.brokers.topics import RECORDS, START_MS, batch, send
 
 if TYPE_CHECKING:
@@ -93,6 +95,27 @@ def test_tail_when_records_arrive_then_has_each_once(broker: Broker) -> None:
             first = RECORDS * (number // 2)
             assert set(rows["partition"].to_pylist()) == {number % 2}
             assert rows["offset"].to_pylist() == list(range(first, first + RECORDS))
+
+
+def test_tail_when_of_a_part_of_a_scan_then_asks_for_its_partitions_only(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[int]] = []
+    ends = SourceBrokers.ends
+
+    def noting(self: SourceBrokers, partitions: Iterable[kf.TopicPartition]) -> Any:
+        asked.append([one.partition for one in partitions])
+        return ends(self, partitions)
+
+    broker.create_topic("scan-tail-part", partitions=2)
+    send(broker, "scan-tail-part", range(2), 2)
+    scan = kf.scan(uri(broker, "scan-tail-part"), columns=["partition"])
+    scan.ranges()
+    send(broker, "scan-tail-part", range(2), 2)
+    monkeypatch.setattr(SourceBrokers, "ends", noting)
+    (rows,) = scan.within({("scan-tail-part", 1): (0, RECORDS)}).tail(seconds=0)
+    assert rows["partition"].to_pylist() == [1] * RECORDS
+    assert asked == [[1]]
 
 
 @pytest.mark.parametrize(

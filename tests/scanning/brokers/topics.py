@@ -13,7 +13,7 @@ from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.columns.read import COLUMNS, arrow_schema
 from kafkafmt.scanning.brokers.clients import ClientConfig
 from kafkafmt.scanning.brokers.options import BrokerOptions, OptionNames
-from kafkafmt.scanning.brokers.records import read_records
+from kafkafmt.scanning.brokers.records import read_ranges
 from kafkafmt.scanning.brokers.runs import PartitionRange
 from kafkafmt.scanning.options import ReadColumns
 
@@ -60,4 +60,4 @@ def read_range(
 ) -> pa.Table:
     output = read_columns(*columns)
     wanted = PartitionRange(kf.TopicPartition(topic, 0), start, end)
-    return pa.Table.from_batches(read_records(wanted, options, output, batch_bytes), output.schema)
+    return pa.Table.from_batches(read_ranges([wanted], options, output, batch_bytes), output.schema)

@@ -73,3 +73,15 @@ def test_ranges_when_cut_then_are_in_proportion_and_have_each_offset_once() -> N
     assert [one.start for one in cut[1:]] == [0, 18, 36, 54, 72]
     assert [one.end - one.start for one in cut_ranges([large], most_records=40)] == [30, 30, 30]
     assert cut_ranges([empty]) == []
+
+
+def test_options_of_streams_when_given_to_a_batch_read_then_a_warning_names_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {"fetchOffset.numRetries": "5", "fetchoffset.retryintervalms": "10", "maxTriggerDelay": "1s"}
+    options = RecordReadOptions.parse({**GIVEN, **given})
+    options.warn_of_ignored(given, is_stream=True)
+    assert not caplog.messages
+    options.warn_of_ignored(given, is_stream=False)
+    names = ("maxTriggerDelay", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+    assert caplog.messages == [f"option {name} has no effect in a batch read" for name in names]

@@ -48,13 +48,6 @@ _MOST_THREADS = 4
 _PARTITIONS_AHEAD = 1
 
 
-def read_records(
-    wanted: PartitionRange, options: BrokerOptions, output: ReadColumns, batch_bytes: int
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the records of one range. Arguments and errors are those of `read_ranges`."""
-    return read_ranges([wanted], options, output, batch_bytes)
-
-
 def read_ranges(
     ranges: Sequence[PartitionRange],
     options: BrokerOptions,

@@ -64,7 +64,8 @@ class BrokerSource:
 
     partitions: those that are read; None for all of the topics. start, end: timestamps in milliseconds; None for those
     of the partitions. batch_bytes: about the size of an Arrow batch. has_answered: whether the brokers have answered
-    before. If they are unavailable later, the source waits longer for them.
+    before. If they are unavailable later, the source waits longer for them. followed: those of the partitions that a
+    tail reads; None for all.
     """
 
     options: BrokerOptions
@@ -74,6 +75,7 @@ class BrokerSource:
     end: int | None
     batch_bytes: int
     has_answered: bool = False
+    followed: frozenset[TopicPartition] | None = None
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return the offsets of the partitions. The first call fixes them.
@@ -92,9 +94,10 @@ class BrokerSource:
         with closing(SourceBrokers(self.options)) as cluster:
             return cluster.at_timestamp(partitions, timestamp)
 
-    def refreshed(self, read: Mapping[TopicPartition, int]) -> BrokerSource:
-        """Return the source as it is now, without bounds of time."""
-        return replace(self, start=None, end=None, has_answered=True)
+    def refreshed(self, read: Mapping[TopicPartition, int], *, has_new: bool) -> BrokerSource:
+        """Return the source as it is now, without bounds of time. has_new: it has partitions that `read` lacks."""
+        followed = None if has_new else frozenset(read)
+        return replace(self, start=None, end=None, has_answered=True, followed=followed)
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
@@ -131,7 +134,9 @@ class BrokerSource:
     def _found(self) -> _Found:
         bootstrap_ms = None if self.has_answered else _BOOTSTRAP_MS
         with closing(SourceBrokers(self.options, bootstrap_ms)) as cluster:
-            partitions = self._partitions(cluster)
+            partitions = [
+                one for one in self._partitions(cluster) if self.followed is None or one in self.followed
+            ]
             first, last = cluster.beginnings(partitions), cluster.ends(partitions)
             starts = {} if self.start is None else cluster.at_timestamp(partitions, self.start)
             ends = {} if self.end is None else cluster.at_timestamp(partitions, self.end)

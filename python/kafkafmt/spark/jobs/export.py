@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.arguments import Path
     from kafkafmt.scanning.scan import Scan
 
-_REPORT_COLUMNS = ["topic", "location", "status", "records", "files", "size_in_bytes", "error"]
+_REPORT_COLUMNS = ["topic", "location", "status", "records", "undecoded", "files", "size_in_bytes", "error"]
 
 
 def export(
@@ -33,9 +33,11 @@ def export(
         destination: a folder or URI that all machines have at the same path; or a `Destination`, which can have a
             catalog, options of the format, and one table for all topics.
         format: parquet, delta or iceberg, if `destination` is text.
+        options: `processes` has no effect: the cores of the executors are used.
         scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan.
 
-    Returns topic, location, status (`exported` or `failed`), records, files, size_in_bytes and error.
+    Returns topic, location, status (`exported` or `failed`), records, undecoded, files, size_in_bytes and error.
+    `undecoded` is the number of keys and values that could not be decoded, and are null.
 
     A table that fails leaves the others unaffected. Raises JobError if Spark fails the job: then nothing is exported.
     """
@@ -53,6 +55,7 @@ def export(
         pa.array([report.location for report in reports], pa.string()),
         pa.array(["exported" if report.error is None else "failed" for report in reports], pa.string()),
         pa.array([report.rows for report in reports], pa.int64()),
+        pa.array([report.undecoded for report in reports], pa.int64()),
         pa.array([report.files for report in reports], pa.int64()),
         pa.array([report.size_in_bytes for report in reports], pa.int64()),
         pa.array([None if report.error is None else str(report.error) for report in reports], pa.string()),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.overlaps import SegmentEnds
-from kafkafmt.log.splitting import Place, Split
 from kafkafmt.scanning.logs import find_logs
 from kafkafmt.scanning.planning import find_bound, tasks
 from kafkafmt.scanning.selection import LATEST, ensure_all_named
@@ -25,6 +24,7 @@ from kafkafmt.spark.stream_offsets import Losses, Offsets
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkafmt.log.splitting import Place, Split
     from kafkafmt.spark.source.options import StreamOptions
 
 
@@ -72,7 +72,7 @@ class LogStream:
             if end is None:
                 continue
             ends[topic_partition] = end
-            self._remember(topic_partition, self._end_place(topic_partition), keep=first)
+            self._remember(topic_partition, self._trackers[topic_partition].end_place, keep=first)
             if limit != UNLIMITED and end > first:
                 begin, stop = self._place(log, first), self._place(log, end)
                 if begin is not None and stop is not None:
@@ -149,14 +149,10 @@ class LogStream:
             stable = min(stable, self._target[topic_partition])
         return max(first, stable)
 
-    def _end_place(self, topic_partition: TopicPartition) -> Place:
-        tracker = self._trackers[topic_partition]
-        return Place(tracker.end_offset, tracker.end.base_offset, tracker.end.position)
-
     def _place(self, log: LogSnapshot, offset: int) -> Place | None:
         """Return the place of an offset in its log, or None if damage that is skipped hides it."""
         assert log.topic_partition is not None
-        end = self._end_place(log.topic_partition)
+        end = self._trackers[log.topic_partition].end_place
         if end.offset == offset:
             return end
         known = self._places.get(log.topic_partition, {}).get(offset)

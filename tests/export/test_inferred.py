@@ -1,0 +1,183 @@
+"""Exports of JSON without schemas: types that are inferred from the records of each run, and from the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pytest
+
+from cli.logs import run as command
+from export.test_iceberg import destination_of, table_of
+from kafkafmt import RecordBatchBuilder
+from kafkafmt.decode import Decoding
+from kafkafmt.export import ExportOptions, TableReport, export_topics
+from kafkafmt.export.plan import preview_table
+from kafkafmt.export.schemas import scan_columns
+from kafkafmt.export.tables import Destination
+from kafkafmt.scanning.scan import scan
+
+
+def put(folder: Path, first: int, *values: Any) -> None:
+    """Add a segment with these values, the keys of which are JSON, to partition 0 of the topic `orders`."""
+    builder = RecordBatchBuilder(base_offset=first)
+    for number, value in enumerate(values, first):
+        payload = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+        builder.append(1_767_225_600_000 + number, b'{"k":%d}' % number, payload)
+    path = folder / "orders-0"
+    path.mkdir(parents=True, exist_ok=True)
+    (path / f"{first:020}.log").write_bytes(builder.build())
+
+
+def run(
+    folder: Path, options: ExportOptions | None = None, kind: str = "parquet", **decoded: Any
+) -> TableReport:
+    decode = Decoding(**(decoded or {"value": "json"}))
+    lake = folder / "lake"
+    target = destination_of(lake) if kind == "iceberg" else Destination(str(lake), kind)
+    (report,) = export_topics(folder / "logs", target, options, decode=decode)
+    if report.error is not None:
+        raise report.error
+    return report
+
+
+def rows_of(
+    folder: Path, names: str, kind: str = "parquet", by: str = "kafka_offset"
+) -> list[tuple[Any, ...]]:
+    table = folder / "lake" / "orders"
+    if kind == "iceberg":
+        found = table_of(folder / "lake").scan().to_arrow()  # noqa: F841
+        rows = duckdb.sql("SELECT * FROM found")
+    elif kind == "delta":
+        rows = duckdb.arrow(deltalake.DeltaTable(table).to_pyarrow_dataset())
+    else:
+        rows = duckdb.read_parquet(f"{table}/*.parquet", union_by_name=True)
+    return rows.order(by).project(names).fetchall()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_json_when_a_producer_adds_a_field_then_the_next_run_adds_a_column(tmp_path: Path, kind: str) -> None:
+    put(tmp_path / "logs", 0, {"id": 0}, {"id": 1})
+    run(tmp_path, kind=kind)
+    put(
+        tmp_path / "logs",
+        2,
+        {"id": 2, "place": {"city": "Bern"}},
+        {"id": 3, "place": {"city": "Thun", "zip": 3600}},
+    )
+    report = run(tmp_path, kind=kind)
+    assert (report.rows, report.undecoded) == (2, 0)
+    assert rows_of(tmp_path, "id, place.city, place.zip, kafka_value_error", kind) == [
+        (0, None, None, None),
+        (1, None, None, None),
+        (2, "Bern", None, None),
+        (3, "Thun", 3600, None),
+    ]
+
+
+def test_json_when_the_first_records_of_a_run_have_fewer_fields_then_the_columns_keep_their_types(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, {"price": 1.5, "note": "a", "tags": [1]})
+    run(tmp_path)
+    put(tmp_path / "logs", 1, {"price": 2, "note": None, "tags": []}, {"price": 3, "late": True})
+    assert run(tmp_path).undecoded == 0
+    assert rows_of(tmp_path, "price, note, tags, late") == [
+        (1.5, "a", [1], None),
+        (2.0, None, [], None),
+        (3.0, None, None, True),
+    ]
+
+
+def test_json_when_a_producer_adds_a_field_within_a_run_then_is_found_in_the_last_records(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, *[{"id": number} for number in range(12_000)])
+    put(tmp_path / "logs", 12_000, *[{"id": number, "new": 1} for number in range(12_000, 14_000)])
+    assert run(tmp_path).undecoded == 0
+    assert rows_of(tmp_path, "sum(new)", by="1") == [(2000,)]
+
+
+def test_json_when_a_field_is_in_no_sampled_record_then_the_record_is_counted(tmp_path: Path) -> None:
+    put(
+        tmp_path / "logs",
+        0,
+        *[{"id": number, **({"new": 1} if number == 8000 else {})} for number in range(14_000)],
+    )
+    report = run(tmp_path)
+    assert (report.rows, report.undecoded) == (14_000, 1)
+
+
+def test_json_when_the_first_and_last_records_have_no_objects_then_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, *[None] * 6000, {"id": 1}, *[None] * 6000)
+    assert run(tmp_path).undecoded == 0
+    assert rows_of(tmp_path, "sum(id)", by="1") == [(1,)]
+
+
+def test_json_when_values_do_not_fit_the_columns_then_are_counted(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, {"id": 0})
+    run(tmp_path, key="json", value="json")
+    put(tmp_path / "logs", 1, {"id": "x"}, b"{", {"id": 3}, None)
+    assert run(tmp_path, key="json", value="json").undecoded == 2
+    assert rows_of(tmp_path, "id, kafka_key.k, kafka_value_error IS NULL") == [
+        (0, 0, True),
+        (None, 1, False),
+        (None, 2, False),
+        (3, 3, True),
+        (None, 4, True),
+    ]
+
+
+def test_json_when_nested_then_the_field_of_the_value_is_added(tmp_path: Path) -> None:
+    nested = ExportOptions(flatten=False)
+    put(tmp_path / "logs", 0, {"id": 0})
+    run(tmp_path, nested)
+    put(tmp_path / "logs", 1, {"new": 1})
+    assert run(tmp_path, nested).undecoded == 0
+    assert rows_of(tmp_path, "value.id, value.new", by='"offset"') == [(0, None), (None, 1)]
+
+
+def test_json_when_no_new_record_has_an_object_then_the_run_has_the_columns_of_the_table(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, {"id": 0})
+    assert run(tmp_path).rows == 1
+    assert run(tmp_path).rows == 0
+    put(tmp_path / "logs", 1, None, None)
+    report = run(tmp_path)
+    assert (report.rows, report.undecoded) == (2, 0)
+
+
+def test_preview_when_a_producer_adds_a_field_then_names_the_new_column(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, {"id": 0})
+    run(tmp_path)
+    put(tmp_path / "logs", 1, {"id": 1, "new": "x"})
+    source = scan(tmp_path / "logs", decode="json").of_topic("orders")
+    found = preview_table("orders", source, Destination(str(tmp_path / "lake")), ExportOptions())
+    assert list(found.new) == ["new"]
+
+
+@pytest.mark.parametrize("flatten", [True, False])
+def test_scan_columns_when_keys_alone_are_records_then_are_those_of_the_table(flatten: bool) -> None:
+    key = pa.field("key", pa.struct([("k", pa.int64())]))
+    table = pa.schema([key, ("value", pa.binary()), ("offset", pa.int64()), ("key_error", pa.string())])
+    assert scan_columns(table, flatten=flatten) == table
+
+
+def test_export_of_the_command_line_when_payloads_are_not_decoded_then_says_how_many(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, {"id": 0}, b"{")
+    result = command("export", tmp_path / "logs", tmp_path / "lake", "--value-format", "json")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].startswith(
+        "exported 2 records into 1 table, 1 payload not decoded: "
+    )
+    assert "orders: 1 payload: null, and the column of errors says why" in result.stderr
+    result = command("export", tmp_path / "logs", tmp_path / "b", "--value-format", "json", "--json")
+    assert [json.loads(line).get("undecoded") for line in result.stdout.splitlines()] == [1, None]
+    assert json.loads(result.stdout.splitlines()[-1])["summary"]["undecoded"] == 1
