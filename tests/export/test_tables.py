@@ -29,7 +29,7 @@ from kafkafmt.export.errors import ExportError, OffsetsGoneError, SchemaConflict
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import WriteOptions
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
-from kafkafmt.export.schemas import conform, evolved, flattened, table_schema
+from kafkafmt.export.schemas import conform, flattened, merged_schema, table_schema
 from kafkafmt.export.tables import DataFile, Destination
 from kafkafmt.export.writing import _by_partition, partition_texts
 
@@ -116,17 +116,19 @@ def test_flattened_when_a_field_has_the_name_of_a_column_of_kafka_then_is_refuse
         flattened(schema, "orders")
 
 
-def test_evolved_when_the_format_widens_then_types_become_wider_and_fields_keep_their_metadata() -> None:
+def test_merged_schema_when_the_format_widens_then_types_become_wider_and_fields_keep_their_metadata() -> (
+    None
+):
     identified = pa.field("a", pa.int32(), metadata={"PARQUET:field_id": "1"})
     table = pa.schema([identified, ("s", pa.struct([("x", pa.float64())]))])
     wanted = pa.schema([("s", pa.struct([("y", pa.int32()), ("x", pa.float32())])), ("a", pa.int64())])
-    found = evolved(table, wanted, "orders", widens=True)
+    found = merged_schema(table, wanted, "orders", widens=True)
     assert found == pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.float64()), ("y", pa.int32())]))])
     assert found.field("a").metadata == {b"PARQUET:field_id": b"1"}
     with pytest.raises(SchemaConflictError, match="this format cannot widen it"):
-        evolved(table, wanted, "orders", widens=False)
+        merged_schema(table, wanted, "orders", widens=False)
     with pytest.raises(SchemaConflictError, match="differ in more than case"):
-        evolved(table, pa.schema([("A", pa.int32())]), "orders", widens=True)
+        merged_schema(table, pa.schema([("A", pa.int32())]), "orders", widens=True)
 
 
 def test_table_schema_when_types_are_not_known_to_tables_then_they_are_replaced_or_refused() -> None:

@@ -155,7 +155,7 @@ def _nested_type(kind: pa.DataType, *, has_time: bool) -> pa.DataType:
     raise TypeError(f"{kind}" if not pa.types.is_struct(kind) else "struct without fields")
 
 
-def evolved(table: pa.Schema | None, wanted: pa.Schema, where: str, *, widens: bool) -> pa.Schema:
+def merged_schema(table: pa.Schema | None, wanted: pa.Schema, where: str, *, widens: bool) -> pa.Schema:
     """Return the columns of a table after it has got those of `wanted`. Those that are new come last.
 
     The fields of a table keep their metadata. where: table and topic, for messages. widens: whether columns of the
