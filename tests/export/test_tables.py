@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import subprocess
@@ -405,3 +406,31 @@ def test_export_when_it_cannot_be_partitioned_so_then_is_refused(
     write_log(tmp_path / "logs", "orders-0", 0, 10)
     with pytest.raises(ExportError, match=message):
         export(tmp_path / "logs", tmp_path / "lake", partition_by=text)
+
+
+def test_conform_when_types_are_nested_then_fields_are_found_by_name_and_values_are_checked() -> None:
+    inner = pa.struct([("y", pa.int64()), ("t", pa.time32("ms")), ("at", pa.timestamp("ns"))])
+    wanted = pa.struct(
+        [("new", pa.string()), ("at", pa.timestamp("us")), ("t", pa.int64()), ("y", pa.int32())]
+    )
+    element = pa.field("element", wanted)
+    value = {"y": 1, "t": dt.time(1), "at": 1999}
+    batch = pa.record_batch(
+        {
+            "struct": pa.array([value, None], inner),
+            "list": pa.array([[value], None], pa.list_(inner)),
+            "fixed": pa.array([[value, None], None], pa.list_(inner, 2)),
+            "map": pa.array([[("k", value)], None], pa.map_(pa.large_string(), inner)),
+        }
+    )
+    kinds = [wanted, pa.list_(element), pa.list_(element), pa.map_(pa.string(), wanted)]
+    schema = pa.schema(list(zip(batch.schema.names, kinds, strict=True)))
+    found = {"new": None, "at": datetime(1970, 1, 1, microsecond=1), "t": 3_600_000_000, "y": 1}
+    rows = [
+        {"struct": found, "list": [found], "fixed": [found, None], "map": [("k", found)]},
+        dict.fromkeys(schema.names),
+    ]
+    assert conform(batch, schema).to_pylist() == rows
+    assert conform(batch.slice(1), schema).to_pylist() == rows[1:]
+    with pytest.raises(ExportError, match="column 'struct': cannot convert"):
+        conform(pa.record_batch({"struct": pa.array([{"y": 2**40}], inner)}), schema)

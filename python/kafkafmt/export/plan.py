@@ -14,9 +14,9 @@ from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.partitioning import PartitionField, ensure_partitioned, parse_partitioning
 from kafkafmt.export.schemas import (
     ensure_same_names,
-    merged_schema,
     flattened,
     is_flattened,
+    merged_schema,
     table_schema,
 )
 from kafkafmt.export.tables import APPEND, UPSERT, TableCommit, UpsertingTable

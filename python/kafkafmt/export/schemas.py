@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkafmt.decode.evolving import evolved
 from kafkafmt.export.errors import ExportError, SchemaConflictError
 
 KAFKA_PREFIX = "kafka_"
@@ -250,6 +251,12 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array.view(pa.int64())
     if pa.types.is_time(array.type) and pa.types.is_int64(kind):
         return array.cast(pa.time64("us"), safe=False).view(pa.int64())
+    if pa.types.is_nested(array.type):
+        if pa.types.is_list(kind) and not (
+            pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+        ):
+            array = array.cast(pa.list_(array.type.value_type))
+        return evolved(array, kind, _cast)
     is_cut = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
-    is_cut |= pa.types.is_time(kind) or pa.types.is_nested(kind)
+    is_cut |= pa.types.is_time(kind)
     return array.cast(kind, safe=not is_cut)

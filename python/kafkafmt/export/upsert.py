@@ -38,13 +38,11 @@ def upsert_schema(schema: pa.Schema) -> pa.Schema:
 def read_with_deleted(part: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part of a scan with the column that marks records without a value. Raises as the part.
 
-    A value that is decoded to null, as `null` of JSON, or that cannot be decoded, is no value that is missing: the table
-    gets its row.
+    A value that is decoded to null, as JSON's `null`, or that cannot be decoded, is not missing: its row is kept.
     """
-    if isinstance(part, DecodedTask):
-        pairs = part.read_with_stored()
-    else:
-        pairs = ((batch, batch) for batch in part.read())
+    pairs = (
+        part.read_with_stored() if isinstance(part, DecodedTask) else ((rows, rows) for rows in part.read())
+    )
     for stored, decoded in pairs:
         yield decoded.append_column(DELETED, stored.column(VALUE).is_null())
 
