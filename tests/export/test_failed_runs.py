@@ -175,6 +175,18 @@ def test_export_when_a_process_is_killed_then_the_next_run_removes_its_files(tmp
     assert not [path for path in left if path.exists()]
 
 
+def test_export_when_a_run_was_killed_while_it_wrote_its_file_then_the_next_one_removes_it(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10)
+    runs = lake / "orders" / "_kafkafmt" / "runs"
+    runs.mkdir(parents=True)
+    (runs / f".{'0' * 32}.json.1234.tmp").touch()
+    assert export(source, lake, "delta")[0].rows == 10
+    assert not list(runs.iterdir())
+
+
 def test_commit_when_its_last_request_is_repeated_then_its_files_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
