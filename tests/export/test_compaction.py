@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
+import kafkafmt
 from export.scans import folder_scan, write_log
 from export.test_iceberg import destination_of, options_of, other_writer, table_of
+from kafkafmt.decode import Decoding
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.iceberg import _has_files
@@ -18,6 +21,7 @@ from kafkafmt.export.iceberg_rewriting import small_files
 from kafkafmt.export.partitioning import parse_partitioning
 from kafkafmt.export.plan import ExportOptions
 from kafkafmt.export.running import run_export
+from kafkafmt.export.runs import RunLease
 from kafkafmt.export.tables import Destination
 
 
@@ -150,3 +154,34 @@ def test_compact_when_it_fails_then_the_next_one_removes_its_files(tmp_path: Pat
 def test_compact_when_files_are_plain_parquet_then_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="expected a table of format delta or iceberg"):
         compact(Destination(str(tmp_path)), "orders")
+
+
+def test_compact_when_a_text_column_is_named_as_one_of_kafka_then_is_joined(tmp_path: Path) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    decoding = Decoding(value="json", reader_schema=pa.struct([("timestamp", pa.string())]), on_error="raise")
+    for first in (0, 10):
+        write_log(source, "orders-0", first, 10, value='{{"timestamp": "{}"}}')
+        scan = kafkafmt.scan(source, columns=["value", "partition"], decode=decoding)
+        (report,) = run_export(scan, destination_of(lake), ExportOptions())
+        assert report.error is None
+    assert compact(destination_of(lake), "orders").files_added == 1
+    found = table_of(lake).scan().to_arrow()["timestamp"].to_pylist()
+    assert sorted(map(int, found)) == list(range(20))
+
+
+def test_compact_when_it_fails_while_it_begins_then_another_one_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    several_exports(source, lake, "iceberg", "")
+    take = RunLease.take
+
+    def take_and_fail(lease: RunLease) -> None:
+        take(lease)
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunLease, "take", take_and_fail)
+        with pytest.raises(OSError, match="no answer"):
+            compact(destination_of(lake), "orders")
+    assert compact(destination_of(lake), "orders").files_added == 1

@@ -208,6 +208,30 @@ def test_commit_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_
     assert export(source, lake)[0].rows == 0
 
 
+def test_export_when_the_table_has_other_names_of_its_partition_fields_then_continues(tmp_path: Path) -> None:
+    source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    export(source, lake, "hour(timestamp)")
+    table_of(lake).update_spec().rename_field("timestamp_hour", "by_hour").commit()
+    source_with(source, 100)
+    assert export(source, lake)[0].rows == 100
+    assert offsets(table_of(lake)) == list(range(200))
+    assert table_of(lake).spec().fields[0].name == "by_hour"
+
+
+def test_commit_when_the_partitioning_has_changed_meanwhile_then_is_a_conflict(tmp_path: Path) -> None:
+    source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
+    export(source, lake, "hour(timestamp)")
+    source_with(source, 100)
+    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    with table_of(lake).update_spec() as spec:
+        spec.remove_field("timestamp_hour")
+        spec.add_identity("partition")
+    with pytest.raises(TableConflictError, match="it has changed the partitioning"):
+        plan.commit(files)
+    assert offsets(table_of(lake)) == list(range(100))
+
+
 def test_catalog_when_it_is_not_configured_then_the_error_names_it(tmp_path: Path) -> None:
     source = folder_scan(source_with(tmp_path / "logs", 0))
     destination = Destination("raw", "iceberg", catalog="nowhere")

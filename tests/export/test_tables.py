@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import subprocess
@@ -29,7 +30,7 @@ from kafkafmt.export.errors import ExportError, OffsetsGoneError, SchemaConflict
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import WriteOptions
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
-from kafkafmt.export.schemas import conform, evolved, flattened, table_schema
+from kafkafmt.export.schemas import conform, flattened, merged_schema, table_schema
 from kafkafmt.export.tables import DataFile, Destination
 from kafkafmt.export.writing import _by_partition, partition_texts
 
@@ -116,17 +117,19 @@ def test_flattened_when_a_field_has_the_name_of_a_column_of_kafka_then_is_refuse
         flattened(schema, "orders")
 
 
-def test_evolved_when_the_format_widens_then_types_become_wider_and_fields_keep_their_metadata() -> None:
+def test_merged_schema_when_the_format_widens_then_types_become_wider_and_fields_keep_their_metadata() -> (
+    None
+):
     identified = pa.field("a", pa.int32(), metadata={"PARQUET:field_id": "1"})
     table = pa.schema([identified, ("s", pa.struct([("x", pa.float64())]))])
     wanted = pa.schema([("s", pa.struct([("y", pa.int32()), ("x", pa.float32())])), ("a", pa.int64())])
-    found = evolved(table, wanted, "orders", widens=True)
+    found = merged_schema(table, wanted, "orders", widens=True)
     assert found == pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.float64()), ("y", pa.int32())]))])
     assert found.field("a").metadata == {b"PARQUET:field_id": b"1"}
     with pytest.raises(SchemaConflictError, match="this format cannot widen it"):
-        evolved(table, wanted, "orders", widens=False)
+        merged_schema(table, wanted, "orders", widens=False)
     with pytest.raises(SchemaConflictError, match="differ in more than case"):
-        evolved(table, pa.schema([("A", pa.int32())]), "orders", widens=True)
+        merged_schema(table, pa.schema([("A", pa.int32())]), "orders", widens=True)
 
 
 def test_table_schema_when_types_are_not_known_to_tables_then_they_are_replaced_or_refused() -> None:
@@ -403,3 +406,31 @@ def test_export_when_it_cannot_be_partitioned_so_then_is_refused(
     write_log(tmp_path / "logs", "orders-0", 0, 10)
     with pytest.raises(ExportError, match=message):
         export(tmp_path / "logs", tmp_path / "lake", partition_by=text)
+
+
+def test_conform_when_types_are_nested_then_fields_are_found_by_name_and_values_are_checked() -> None:
+    inner = pa.struct([("y", pa.int64()), ("t", pa.time32("ms")), ("at", pa.timestamp("ns"))])
+    wanted = pa.struct(
+        [("new", pa.string()), ("at", pa.timestamp("us")), ("t", pa.int64()), ("y", pa.int32())]
+    )
+    element = pa.field("element", wanted)
+    value = {"y": 1, "t": dt.time(1), "at": 1999}
+    batch = pa.record_batch(
+        {
+            "struct": pa.array([value, None], inner),
+            "list": pa.array([[value], None], pa.list_(inner)),
+            "fixed": pa.array([[value, None], None], pa.list_(inner, 2)),
+            "map": pa.array([[("k", value)], None], pa.map_(pa.large_string(), inner)),
+        }
+    )
+    kinds = [wanted, pa.list_(element), pa.list_(element), pa.map_(pa.string(), wanted)]
+    schema = pa.schema(list(zip(batch.schema.names, kinds, strict=True)))
+    found = {"new": None, "at": datetime(1970, 1, 1, microsecond=1), "t": 3_600_000_000, "y": 1}
+    rows = [
+        {"struct": found, "list": [found], "fixed": [found, None], "map": [("k", found)]},
+        dict.fromkeys(schema.names),
+    ]
+    assert conform(batch, schema).to_pylist() == rows
+    assert conform(batch.slice(1), schema).to_pylist() == rows[1:]
+    with pytest.raises(ExportError, match="column 'struct': cannot convert"):
+        conform(pa.record_batch({"struct": pa.array([{"y": 2**40}], inner)}), schema)

@@ -9,17 +9,21 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import kafkafmt
 from export.kills import preload, run_until_step
-from export.scans import folder_scan
+from export.scans import COLUMNS, folder_scan
 from export.test_iceberg import destination_of, table_of
 from kafkafmt import Codec, RecordBatchBuilder
 from kafkafmt.export.errors import ExportError
+from kafkafmt.export.layout import WriteOptions
 from kafkafmt.export.partitioning import parse_partitioning
 from kafkafmt.export.plan import ExportOptions, plan_table
 from kafkafmt.export.running import run_export
 from kafkafmt.export.tables import Destination
+from kafkafmt.export.upsert import _large
 
 KINDS = ["delta", "iceberg"]
 STEPS_IN = ("/kafkafmt/export/", "/pyiceberg/", "/deltalake/")
@@ -49,11 +53,14 @@ def upsert(source: Path, lake: Path, kind: str, partition_by: str = "") -> None:
             raise report.error
 
 
-def rows(lake: Path, kind: str) -> dict[bytes, bytes]:
+def table_rows(lake: Path, kind: str) -> pa.Table:
     if kind == "iceberg":
-        table = table_of(lake).scan().to_arrow()
-    else:
-        table = deltalake.DeltaTable(lake / "orders").to_pyarrow_table()
+        return table_of(lake).scan().to_arrow()
+    return deltalake.DeltaTable(lake / "orders").to_pyarrow_table()
+
+
+def rows(lake: Path, kind: str) -> dict[bytes, bytes]:
+    table = table_rows(lake, kind)
     pairs = list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
     assert len({key for key, _ in pairs}) == len(pairs)
     return dict(pairs)
@@ -145,14 +152,64 @@ def test_upsert_when_values_are_records_then_a_record_of_nulls_is_no_tombstone(
     scan = folder_scan(source, pa.struct([("id", pa.int64())]))
     plan = plan_table("orders", scan, destination(lake, kind), options)
     plan.commit([file for task in plan.tasks for file in task.run_task()])
-    if kind == "iceberg":
-        table = table_of(lake).scan().to_arrow()
-    else:
-        table = deltalake.DeltaTable(lake / "orders").to_pyarrow_table()
-    assert sorted(table.select(["kafka_key", "id"]).to_pylist(), key=str) == [
+    assert sorted(table_rows(lake, kind).select(["kafka_key", "id"]).to_pylist(), key=str) == [
         {"kafka_key": b"a", "id": None},
         {"kafka_key": b"b", "id": 2},
     ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_upsert_when_a_value_is_the_null_of_json_then_its_key_keeps_a_row(tmp_path: Path, kind: str) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write(source / "orders-0", 0, [(0, b"a", b'{"id": 1}'), (0, b"b", b'{"id": 2}')])
+    write(source / "orders-0", 2, [(1, b"a", b"null"), (1, b"b", None)])
+    scan = folder_scan(source, pa.struct([("id", pa.int64())]))
+    (report,) = run_export(scan, destination(lake, kind), ExportOptions(mode="upsert"))
+    assert report.error is None
+    assert table_rows(lake, kind).select(["kafka_key", "id"]).to_pylist() == [{"kafka_key": b"a", "id": None}]
+
+
+@pytest.mark.parametrize("column", ["value", "key", "timestamp"])
+def test_upsert_when_a_column_is_missing_then_is_refused_before_a_table_is_created(
+    tmp_path: Path, column: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write(source / "orders-0", 0, [(0, b"a", b"1")])
+    scan = kafkafmt.scan(source, columns=[name for name in COLUMNS if name != column])
+    (report,) = run_export(scan, destination(lake, "delta"), ExportOptions(mode="upsert"))
+    assert isinstance(report.error, ExportError)
+    assert f"mode upsert: expected the column {column!r}" in str(report.error)
+    assert not (lake / "orders" / "_delta_log").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_upsert_when_files_have_a_size_and_a_compression_then_those_of_the_table_have_them(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake, chance = tmp_path / "logs", tmp_path / "lake", random.Random(3)
+    records = [(number, b"%d" % number, chance.randbytes(200)) for number in range(4000)]
+    for first in range(0, 4000, 1000):
+        write(source / "orders-0", first, records[first : first + 1000])
+    write_options = WriteOptions(target_file_bytes=200_000, row_group_bytes=100_000, compression="snappy")
+    options = ExportOptions(mode="upsert", write=write_options)
+    (report,) = run_export(folder_scan(source), destination(lake, kind), options)
+    assert report.error is None
+    files = list(lake.rglob("*.parquet"))
+    assert len(files) > 2
+    assert max(path.stat().st_size for path in files) < 400_000
+    for path in files:
+        footer = pq.read_metadata(path)
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        assert {group.column(0).compression for group in groups} == {"SNAPPY"}
+        assert max(group.total_byte_size for group in groups) < 250_000
+    assert rows(lake, kind) == {key: value for _, key, value in records}
+
+
+def test_keys_when_they_are_joined_then_offsets_have_64_bits() -> None:
+    for small, large in ((pa.binary(), pa.large_binary()), (pa.string(), pa.large_string())):
+        keys = pa.chunked_array([["a"], ["b"]], small)
+        assert [one.type for one in (_large(keys), _large(keys.chunk(0)))] == [large, large]
+    assert _large(pa.chunked_array([[1]], pa.int64())).type == pa.int64()
 
 
 @pytest.mark.parametrize(

@@ -359,27 +359,38 @@ def _print_previews(scan: Scan, to: Destination, options: ExportOptions, *, as_j
     """Print what an export would do to each table. Returns the exit status."""
     from kafkafmt.export.plan import preview_table, sources_of
     from kafkafmt.export.running import FAILURES
+    from kafkafmt.storage.locations import without_secrets
 
-    rows, failed = [], 0
+    rows, failed, offsets, source_bytes = [], 0, 0, 0
     for topic, part in sources_of(scan, to):
         try:
             found = preview_table(topic, part, to, options)
         except FAILURES as error:
             failed += 1
-            notify(f"would fail: {' '.join(str(error).split())}")
+            text = " ".join(str(error).split())
+            if as_json:
+                name = topic or without_secrets(to.target)
+                print_json({"topic": topic, "table": name, "status": "would fail", "error": text})
+            else:
+                notify(f"would fail: {text}")
             continue
+        count = sum(end - start for start, end in found.ranges.values())
+        offsets, source_bytes = offsets + count, source_bytes + found.size_in_bytes
         if as_json:
             print_json(_preview_as_json(found))
         rows.append(
             (
                 topic or "all",
-                f"{sum(end - start for start, end in found.ranges.values()):,}",
+                f"{count:,}",
                 size_in_words(found.size_in_bytes),
                 ", ".join(found.new) or "-",
                 found.location,
             )
         )
-    if rows and not as_json:
+    if as_json:
+        tables = {"tables": len(rows) + failed, "failed": failed}
+        print_json({"summary": {**tables, "offsets": offsets, "source_bytes": source_bytes}})
+    elif rows:
         print_table(("topic", "offsets#", "source#", "new columns", "table"), rows)
     return 1 if failed else 0
 
@@ -388,8 +399,10 @@ def _preview_as_json(found: TablePreview) -> dict[str, Any]:
     return {
         "topic": found.topic,
         "table": found.location,
+        "status": "would export",
         "source_bytes": found.size_in_bytes,
         "partitions": _ranges_as_json(found.ranges),
         "columns": {field.name: str(field.type) for field in found.columns},
         "new_columns": list(found.new),
+        "error": None,
     }

@@ -25,7 +25,7 @@ from kafkafmt.cli.values import Size, complete_folders
     "target_file_bytes",
     type=Size(least=64 * KIB, most=64 * GIB),
     default="128M",
-    help="Join files that are smaller than three quarters of this size, up to this size.",
+    help="Join small files, up to this size. Of iceberg: those that are smaller than three quarters of it.",
 )
 @json_option("Print the summary as one JSON object.")
 def compact_table(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -48,14 +50,20 @@ class EvolvingDecoder:
         return DecodedPayloads(evolved(kept, self.type), errors)
 
 
-def evolved(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array as another type. Raises ArrowInvalid if a value does not fit."""
+def evolved(
+    array: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None
+) -> pa.Array:
+    """Return an array as another type. Raises ArrowInvalid if a value does not fit.
+
+    convert: how the arrays in a nested one become others; None for this function.
+    """
+    convert = convert or evolved
     if array.type == kind:
         return array
     if pa.types.is_struct(array.type) and pa.types.is_struct(kind):
         names = {field.name: place for place, field in enumerate(array.type)}
         children = [
-            evolved(array.field(names[field.name]), field.type)
+            convert(array.field(names[field.name]), field.type)
             if field.name in names
             else pa.nulls(len(array), field.type)
             for field in kind
@@ -64,12 +72,14 @@ def evolved(array: pa.Array, kind: pa.DataType) -> pa.Array:
         if not children:
             return array.cast(kind)
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    if _is_list(array.type) and _is_list(kind) and pa.types.is_nested(kind.value_type):
-        whole = pa.concat_arrays([array.slice(0, 0), array]) if array.offset else array
-        items = evolved(whole.values, kind.value_type)
-        mask = whole.is_null() if whole.null_count else None
-        made = type(whole).from_arrays(whole.offsets, items, mask=mask)
-        return made.cast(kind)
+    if _is_list(array.type) and _is_list(kind):
+        whole, mask = _from_offset_zero(array)
+        items = convert(whole.values, kind.value_type)
+        return type(whole).from_arrays(whole.offsets, items, mask=mask).cast(kind)
+    if pa.types.is_map(array.type) and pa.types.is_map(kind):
+        whole, mask = _from_offset_zero(array)
+        keys, items = convert(whole.keys, kind.key_type), convert(whole.items, kind.item_type)
+        return pa.MapArray.from_arrays(whole.offsets, keys, items, mask=mask).cast(kind)
     return array.cast(kind)
 
 
@@ -103,6 +113,12 @@ def _misfit(row: pa.Array, kind: pa.DataType, path: str) -> str:
     shown = row.to_string(indent=0, skip_new_lines=True)[1:-1]
     shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
     return f"{place}expected a value of type {kind}; found {shown}"
+
+
+def _from_offset_zero(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Return a list or map array that is no slice, as `from_arrays` wants it, and which entries are null."""
+    whole = pa.concat_arrays([array.slice(0, 0), array]) if array.offset else array
+    return whole, whole.is_null() if whole.null_count else None
 
 
 def _is_list(kind: pa.DataType) -> bool:

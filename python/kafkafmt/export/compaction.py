@@ -28,7 +28,10 @@ class CompactionReport:
 def compact(
     destination: Destination, topic: str | None = None, *, target_file_bytes: int = 128 * MIB
 ) -> CompactionReport:
-    """Join the files of a table that are smaller than three quarters of the target size, in one commit.
+    """Join the small files of a table, in one commit.
+
+    Of an Iceberg table, files are small if they are smaller than three quarters of the target size. Of a Delta table,
+    `deltalake` joins the files that fit into one of the target size together.
 
     Files that the table no longer has stay until they expire: Delta's vacuum, or the expiry of Iceberg's snapshots.
 
@@ -60,16 +63,17 @@ def _compact_iceberg(table: IcebergTable, options: WriteOptions) -> CompactionRe
     from kafkafmt.export.tables import TableCommit
 
     run = uuid.uuid4().hex
-    table.begin_maintenance(run)
     added: list[DataFile] = []
     is_known = False
     try:
+        table.begin_maintenance(run)
         state = table.read_state(())
         current = table.require()
-        groups = small_files(current, options.target_file_bytes)
-        for number, group in enumerate(groups):
-            target = (table.data_folder, state, options)
-            added += rewrite(f"part-{run}-{number:05}", current, group, target)
+        with table.errors():
+            groups = small_files(current, options.target_file_bytes)
+            for number, group in enumerate(groups):
+                target = (table.data_folder, state, options)
+                added += rewrite(f"part-{run}-{number:05}", current, group, target)
         if groups:
             removed = [task for group in groups for task in group]
             table.replace(TableCommit(run, added, {}), state, removed)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import RunLease
-from kafkafmt.export.schemas import DELETED, evolved
+from kafkafmt.export.schemas import DELETED, merged_schema
 from kafkafmt.export.stores import delta_options
 from kafkafmt.export.tables import APPEND, DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.upsert import latest_rows
@@ -32,13 +32,23 @@ from kafkafmt.storage import StoragePath, storage_of
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties
+    from deltalake import CommitProperties, WriterProperties
     from deltalake import DeltaTable as _Table
+
+    from kafkafmt.export.layout import WriteOptions
 
 _IDENTIFIER = "kafkafmt:{}-{}"
 _RUN = "kafkafmt.run"
 _PARTITIONING = "kafkafmt.partitionBy"
 _MODE = "kafkafmt.mode"
+_TARGET_SIZE = "delta.targetFileSize"
+_COMPRESSIONS: Mapping[str, Any] = {
+    "zstd": "ZSTD",
+    "snappy": "SNAPPY",
+    "lz4": "LZ4_RAW",
+    "gzip": "GZIP",
+    "none": "UNCOMPRESSED",
+}
 _COMMITS_LOOKED_AT = 1000
 _CLOCKS_DIFFER_SECONDS = 86_400.0
 # The longest text that is a bound.
@@ -80,7 +90,7 @@ class DeltaTable:
             return TableState({}, version=None)
         offsets = {}
         for one in partitions:
-            found = table.transaction_version(_IDENTIFIER.format(*one))
+            found = self._next_offset(table, one)
             if found is not None:
                 offsets[one] = found
         metadata = table.metadata()
@@ -100,7 +110,7 @@ class DeltaTable:
         from deltalake import DeltaTable as Table
         from deltalake import Schema
 
-        merged = evolved(state.schema, schema, self.location, widens=self.traits.widens)
+        merged = merged_schema(state.schema, schema, self.location, widens=self.traits.widens)
         if state.schema is None:
             derived = [
                 pa.field(one.name, _column_type(one)) for one in partitioning if one.transform != "identity"
@@ -131,7 +141,9 @@ class DeltaTable:
 
         return self._committed(commit, state, append)
 
-    def upsert(self, commit: TableCommit, state: TableState, columns: UpsertColumns) -> TableState:
+    def upsert(
+        self, commit: TableCommit, state: TableState, columns: UpsertColumns, options: WriteOptions
+    ) -> TableState:
         latest = latest_rows(commit.files, self._folder, columns)
         if latest is None:
             return self.commit(dataclasses.replace(commit, files=()), state)
@@ -143,10 +155,12 @@ class DeltaTable:
         partition, timestamp = columns("partition"), columns("timestamp")
         newer = f"(s.`{partition}` = t.`{partition}` OR s.`{timestamp}` >= t.`{timestamp}`)"
         values = {f"`{name}`": f"s.`{name}`" for name in latest.column_names if name != DELETED}
+        self._set_target_size(options.target_file_bytes)
+        written = _writer_properties(latest, options)
 
         def merge(table: _Table, properties: CommitProperties) -> None:
             (
-                table.merge(latest, same, "s", "t", commit_properties=properties)
+                table.merge(latest, same, "s", "t", writer_properties=written, commit_properties=properties)
                 .when_matched_delete(f"s.`{DELETED}` AND {newer}")
                 .when_matched_update(values, newer)
                 .when_not_matched_insert(values, f"NOT s.`{DELETED}`")
@@ -200,7 +214,7 @@ class DeltaTable:
         except TableConflictError as error:
             # If the answer of a store is lost, the request is repeated, and conflicts with its own commit.
             after = self._require()
-            newer = after.history(after.version() - before) if after.version() > before else []
+            newer = self._history(after, after.version() - before) if after.version() > before else []
             if not newer:
                 raise ExportError(
                     f"{self.location}: it is not known whether it was committed: {error}"
@@ -212,11 +226,26 @@ class DeltaTable:
 
     def _ensure_offsets(self, table: _Table, commit: TableCommit, state: TableState) -> None:
         for one in commit.offsets:
-            found = table.transaction_version(_IDENTIFIER.format(*one))
+            found = self._next_offset(table, one)
             if found != state.offsets.get(one):
                 raise self._conflict(
                     f"partition {one}: expected offset {state.offsets.get(one)}, found {found}"
                 )
+
+    def _next_offset(self, table: _Table, one: TopicPartition) -> int | None:
+        with self._errors():
+            return table.transaction_version(_IDENTIFIER.format(*one))
+
+    def _history(self, table: _Table, limit: int) -> list[dict[str, Any]]:
+        with self._errors():
+            return table.history(limit)
+
+    def _set_target_size(self, target_file_bytes: int) -> None:
+        """Set the property of the table from which a merge takes the size of files."""
+        table, wanted = self._require(), {_TARGET_SIZE: str(target_file_bytes)}
+        if table.metadata().configuration.get(_TARGET_SIZE) != wanted[_TARGET_SIZE]:
+            with self._errors():
+                table.alter.set_table_properties(wanted)
 
     def _open(self) -> _Table | None:
         from deltalake import DeltaTable as Table
@@ -243,12 +272,10 @@ class DeltaTable:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
             yield
-        except TableNotFoundError:
-            raise
         except CommitFailedError as error:
             raise self._conflict(_one_line(error)) from error
         except DeltaError as error:
@@ -274,7 +301,7 @@ class DeltaTable:
         runs: with the times in seconds at which they began.
         """
         table = self._open()
-        history = [] if table is None else table.history(_COMMITS_LOOKED_AT)
+        history = [] if table is None else self._history(table, _COMMITS_LOOKED_AT)
         committed = {one.get(_RUN) for one in history}
         since = -math.inf if table is None else _complete_since(history)
         left = tuple(f"part-{run}-" for run, began in runs.items() if began > since and run not in committed)
@@ -295,6 +322,14 @@ def _complete_since(history: Sequence[Mapping[str, Any]]) -> float:
     if oldest.get("version") == 0:
         return -math.inf
     return float(oldest.get("timestamp", math.inf)) / 1000 + _CLOCKS_DIFFER_SECONDS
+
+
+def _writer_properties(rows: pa.Table, options: WriteOptions) -> WriterProperties:
+    """Return how `deltalake` writes the files of a merge. Its row groups are limited by rows: by the size of these."""
+    from deltalake import WriterProperties
+
+    most = options.group_bytes * rows.num_rows // max(rows.nbytes, 1)
+    return WriterProperties(max_row_group_size=max(most, 1), compression=_COMPRESSIONS[options.compression])
 
 
 def _column_type(one: PartitionField) -> pa.DataType:

@@ -24,7 +24,7 @@ from kafkafmt.export.iceberg_names import shown_name
 from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
-from kafkafmt.export.schemas import evolved
+from kafkafmt.export.schemas import merged_schema
 from kafkafmt.export.stores import iceberg_settings
 from kafkafmt.export.tables import APPEND, DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.upsert import latest_rows
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import FileScanTask, Table
 
+    from kafkafmt.export.layout import WriteOptions
 
 OFFSETS = "kafkafmt.offsets"
 RUN = "kafkafmt.run"
@@ -66,7 +67,7 @@ class IcebergTable:
         self._run = ""
         self._lease: RunLease | None = None
         self._folder: StoragePath | None = None
-        with self._errors():
+        with self.errors():
             try:
                 self._catalog: Catalog = load_catalog(catalog, **options)
             except ValueError as error:
@@ -102,29 +103,32 @@ class IcebergTable:
     def prepare(
         self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
     ) -> TableState:
-        merged = evolved(state.schema, schema, self.location, widens=self.traits.widens)
+        merged = merged_schema(state.schema, schema, self.location, widens=self.traits.widens)
         if state.schema is None:
             table = self._create(merged, partitioning, state.mode or APPEND)
             self._take(table)
         else:
             table = self.require()
             if merged != state.schema:
-                with self._errors(), table.update_schema() as update:
+                with self.errors(), table.update_schema() as update:
                     update.union_by_name(iceberg_fields(merged))
         return self._state_of(table)
 
     def commit(self, commit: TableCommit, state: TableState) -> TableState:
         return self.replace(commit, state, ())
 
-    def upsert(self, commit: TableCommit, state: TableState, columns: UpsertColumns) -> TableState:
+    def upsert(
+        self, commit: TableCommit, state: TableState, columns: UpsertColumns, options: WriteOptions
+    ) -> TableState:
         from kafkafmt.export.iceberg_rewriting import merged_files
 
         latest = latest_rows(commit.files, self.data_folder, columns)
         added: list[DataFile] = []
         removed: list[FileScanTask] = []
         if latest is not None:
-            prefix = f"part-{commit.run}"
-            added, removed = merged_files(prefix, self.require(), latest, columns, (self.data_folder, state))
+            target = (self.data_folder, state, options)
+            with self.errors():
+                added, removed = merged_files(f"part-{commit.run}", self.require(), latest, columns, target)
         try:
             after = self.replace(dataclasses.replace(commit, files=added), state, removed)
         except TableConflictError:
@@ -148,22 +152,26 @@ class IcebergTable:
             if attempt and _has_committed(table, commit.run):
                 break
             current = self._state_of(table)
+            if commit.files and current.partitioning != state.partitioning:
+                raise self._conflict("it has changed the partitioning")
             for one in commit.offsets:
                 if current.offsets.get(one) != state.offsets.get(one):
                     raise self._conflict(
                         f"partition {one}: expected offset {state.offsets.get(one)}, "
                         f"found {current.offsets.get(one)}"
                     )
-            if removed and not _has_files(table, removed):
+            with self.errors():
+                has_files = not removed or _has_files(table, removed)
+            if not has_files:
                 raise self._conflict("it has removed a file that is to be replaced, or rows of it")
             try:
-                with self._errors():
+                with self.errors():
                     self._commit_once(table, commit, current, removed)
                 break
             except (CommitFailedException, ValidationException) as error:
-                if attempt == _ATTEMPTS - 1:
-                    raise self._conflict(_one_line(error)) from error
                 table = self.require()
+                if attempt == _ATTEMPTS - 1 and not _has_committed(table, commit.run):
+                    raise self._conflict(_one_line(error)) from error
         return self._state_of(self.require())
 
     def abort(self, files: Sequence[DataFile]) -> None:
@@ -180,7 +188,7 @@ class IcebergTable:
         """Return the table with its current snapshot; None if there is none. Raises ExportError."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        with self._errors():
+        with self.errors():
             try:
                 table = self._catalog.load_table(self._identifier)
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -200,7 +208,8 @@ class IcebergTable:
         self._lease = lease = RunLease(lease_folder or folder, self._run)
         lease.take()
         if lease.dead:
-            remove_files_of(lease.dead, self.require(), folder)
+            with self.errors():
+                remove_files_of(lease.dead, self.require(), folder)
         for dead in lease.dead:
             lease.forget(dead)
 
@@ -208,7 +217,7 @@ class IcebergTable:
         from pyiceberg.exceptions import TableAlreadyExistsError
         from pyiceberg.transforms import parse_transform
 
-        with self._errors():
+        with self.errors():
             try:
                 if len(self._identifier) > 1:
                     self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
@@ -267,7 +276,7 @@ class IcebergTable:
             producer = update.overwrite(name) if removed else update.fast_append()
             producer.commit_uuid = name
             with producer:
-                for file in data_files(table, self.data_folder, commit.files):
+                for file in data_files(table, state.partitioning, commit.files):
                     producer.append_data_file(file)
                 for task in removed:
                     producer.delete_data_file(task.file)
@@ -278,7 +287,7 @@ class IcebergTable:
         )
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """Raise errors of pyiceberg and of its catalogs as ExportError, but for those that their callers handle."""
         from pyiceberg import exceptions
 
@@ -354,8 +363,13 @@ def _has_files(table: Table, wanted: Sequence[FileScanTask]) -> bool:
     return all(present.get(task.file.file_path) == deletes(task) for task in wanted)
 
 
-def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> Iterator[IcebergFile]:
-    """Yield the files as a manifest has them, with the statistics of their footers. folder: of their paths."""
+def data_files(
+    table: Table, partitioning: Sequence[PartitionField], files: Sequence[DataFile]
+) -> Iterator[IcebergFile]:
+    """Yield the files as a manifest has them, with the statistics of their footers.
+
+    partitioning: of the table, in its order: the table may have other names for the fields.
+    """
     from pyiceberg.io.pyarrow import (
         MetricModeTypes,
         MetricsMode,
@@ -379,7 +393,7 @@ def data_files(table: Table, folder: StoragePath, files: Sequence[DataFile]) -> 
             content=DataFileContent.DATA,
             file_path=f"{base}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(*(file.partition[one.name] for one in spec.fields)),
+            partition=Record(*(file.partition[one.name] for one in partitioning)),
             file_size_in_bytes=file.size_in_bytes,
             sort_order_id=None,
             spec_id=spec.spec_id,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from kafkafmt.export.layout import FileLayout, WriteOptions
+from kafkafmt.export.layout import FileLayout
 from kafkafmt.export.schemas import DELETED, KAFKA_PREFIX, conform
 from kafkafmt.export.upsert import is_newer, matches
 from kafkafmt.export.upsert_columns import UpsertColumns
@@ -21,6 +21,7 @@ from kafkafmt.storage import storage_of
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
+    from kafkafmt.export.layout import WriteOptions
     from kafkafmt.export.tables import DataFile, TableState
     from kafkafmt.storage import StoragePath
 
@@ -94,15 +95,14 @@ def merged_files(
     table: Table,
     latest: pa.Table,
     columns: UpsertColumns,
-    target: tuple[StoragePath, TableState],
+    target: tuple[StoragePath, TableState, WriteOptions],
 ) -> tuple[list[DataFile], list[FileScanTask]]:
     """Write the latest rows, and the files that have rows with their keys without these. Memory: the latest rows.
 
-    Returns the new files, and those of the table that they replace.
+    target: as of `rewrite`. Returns the new files, and those of the table that they replace.
     """
-    folder, state = target
+    folder, state, options = target
     assert state.schema is not None
-    options = WriteOptions()
     keys = [columns(name) for name in ("topic", "key", "partition", "timestamp")]
     is_stale = np.zeros(latest.num_rows, np.bool_)
 
@@ -119,7 +119,7 @@ def merged_files(
         for number, task in enumerate(table.scan().plan_files()):
             if any(kept(batch).num_rows < batch.num_rows for batch in read_files(table, [task], keys)):
                 removed.append(task)
-                added += rewrite(f"{prefix}-{number:05}", table, [task], (folder, state, options), kept)
+                added += rewrite(f"{prefix}-{number:05}", table, [task], target, kept)
         deleted = latest.column(DELETED).to_numpy()
         rows = latest.filter(pa.array(~(deleted | is_stale))).drop_columns([DELETED])
         for batch in rows.to_batches():

@@ -24,7 +24,7 @@ from kafkafmt._util.files import sync_path
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
-from kafkafmt.export.schemas import evolved
+from kafkafmt.export.schemas import merged_schema
 from kafkafmt.export.tables import APPEND, DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.writing import below
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
@@ -86,7 +86,7 @@ class ParquetTable:
     ) -> TableState:
         if state.schema is None:
             self._ensure_no_others()
-        merged = evolved(state.schema, schema, self.location, widens=self.traits.widens)
+        merged = merged_schema(state.schema, schema, self.location, widens=self.traits.widens)
         return dataclasses.replace(state, schema=merged, partitioning=tuple(partitioning))
 
     def commit(self, commit: TableCommit, state: TableState) -> TableState:
@@ -148,9 +148,11 @@ class ParquetTable:
         for path in (file["path"] for file in content["files"]):
             if path + _SUFFIX in found:
                 _move(below(staged, path + _SUFFIX), below(self._folder, path))
+        # Those of a killed run that has moved all files, too: it may not have made them durable.
         for parent in {below(self._folder, file["path"]).parent for file in content["files"]}:
             if isinstance(parent, Path):
-                sync_path(parent)
+                with contextlib.suppress(FileNotFoundError):  # a user may have removed a partition
+                    sync_path(parent)
         storage.delete_folder(staged)
 
     def _numbers(self) -> list[str]:

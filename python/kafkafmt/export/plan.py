@@ -14,9 +14,9 @@ from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.partitioning import PartitionField, ensure_partitioned, parse_partitioning
 from kafkafmt.export.schemas import (
     ensure_same_names,
-    evolved,
     flattened,
     is_flattened,
+    merged_schema,
     scan_columns,
     table_schema,
 )
@@ -105,7 +105,8 @@ class ExportPlan:
     """The export of one table: what one run does. Its tasks may run in any processes, in any order.
 
     topic: None for a table of all topics. ranges: the offsets that the run exports, by partition; the ends become the
-    state of the table. gone: offsets that the source no longer had. upserts: of mode upsert, else None.
+    state of the table. gone: offsets that the source no longer had. write: how files are written. upserts: of mode
+    upsert, else None.
     """
 
     topic: str | None
@@ -115,6 +116,7 @@ class ExportPlan:
     ranges: Mapping[TopicPartition, OffsetRange]
     tasks: Sequence[ExportTask]
     gone: Mapping[TopicPartition, OffsetRange]
+    write: WriteOptions
     upserts: UpsertColumns | None = None
 
     def commit(self, files: Sequence[DataFile]) -> TableState:
@@ -145,7 +147,7 @@ class ExportPlan:
         if self.upserts is None:
             return self.table.commit(commit, self.state)
         assert isinstance(self.table, UpsertingTable)
-        return self.table.upsert(commit, self.state, self.upserts)
+        return self.table.upsert(commit, self.state, self.upserts, self.write)
 
     def abort(self, files: Sequence[DataFile], *, has_ended: bool = True) -> None:
         """Remove the files of tasks that have ended, and let other exports begin.
@@ -192,8 +194,8 @@ def plan_table(
     """
     run = uuid.uuid4().hex
     table = open_table(destination, topic)
-    table.begin(run)
     try:
+        table.begin(run)
         state, rest, gone = _rest(table, scan, options)
         named = _named(topic, scan)
         scan = _scan_of_rest(scan, rest, state, options)
@@ -224,7 +226,7 @@ def plan_table(
     except BaseException:
         table.end()
         raise
-    return ExportPlan(topic, run, table, state, rest, tasks, gone, upserts)
+    return ExportPlan(topic, run, table, state, rest, tasks, gone, options.write, upserts)
 
 
 def preview_table(
@@ -238,7 +240,7 @@ def preview_table(
     columns = _columns(named, scan, table, state, options)
     _partitioning(table, columns, state, options)
     _upserts(table, columns, state, options, is_flat=is_flattened(scan.schema, flatten=options.flatten))
-    merged = evolved(state.schema, columns, table.location, widens=table.traits.widens)
+    merged = merged_schema(state.schema, columns, table.location, widens=table.traits.widens)
     known = [] if state.schema is None else state.schema.names
     size = sum(part.size_in_bytes for part in scan.tasks(options.write.target_file_bytes)) if rest else 0
     return TablePreview(

@@ -35,7 +35,7 @@ class TableReport:
     """What an export has done to one table.
 
     topic: None for a table of all topics. undecoded: the keys and values that could not be decoded, and are null.
-    offsets: the exported range of each partition. gone: offsets that the source no longer had. error: why nothing was
+    ranges: the exported offsets of each partition. gone: offsets that the source no longer had. error: why nothing was
     exported; None if all was.
     """
 
@@ -145,6 +145,7 @@ class _Pool:
         self._tables: list[_Table] = []
 
     def run(self) -> Iterator[TableReport]:
+        has_ended = True
         try:
             with interrupts_held() as let_through:
                 more = True
@@ -154,6 +155,11 @@ class _Pool:
                     done, _ = wait(self._waiting, _POLL_SECONDS, FIRST_COMPLETED)
                     for future in done:
                         yield from self._finish(future)
+        except BrokenProcessPool:
+            has_ended = False  # what a killed process has written, the next export removes
+            raise ExportError(
+                "a process was killed, perhaps for want of memory: try fewer processes"
+            ) from None
         finally:
             self._executor.shutdown(cancel_futures=True)
             for future, (table, _) in self._waiting.items():
@@ -161,7 +167,7 @@ class _Pool:
                     table.files += future.result()
             with contextlib.ExitStack() as stack:
                 for table in self._tables:
-                    stack.callback(table.plan.abort, table.files)
+                    stack.callback(table.plan.abort, table.files, has_ended=has_ended)
 
     def _fill(self) -> Generator[TableReport, None, bool]:
         """Submit tasks until enough wait. Returns whether there are more tables."""
@@ -192,10 +198,6 @@ class _Pool:
         try:
             table.files += future.result()
             self._progress(task.size_in_bytes)
-        except BrokenProcessPool:
-            raise ExportError(
-                "a process was killed, perhaps for want of memory: try fewer processes"
-            ) from None
         except FAILURES as error:
             table.error = table.error or error
             before = len(self._queued)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kafkafmt._util.files import open_regular
 from kafkafmt._util.locks import try_lock
 from kafkafmt.export.errors import TableConflictError
-from kafkafmt.storage import RemotePath, read_file, storage_of, write_file
+from kafkafmt.storage import RemotePath, is_temporary_name, read_file, storage_of, write_file
 
 if TYPE_CHECKING:
     from kafkafmt.storage import StoragePath
@@ -56,6 +56,7 @@ class RunLease:
         """
         if isinstance(self._folder, Path):
             self._lock(self._folder / PRIVATE_FOLDER)
+            self._remove_unfinished()
         self._renew(is_waiting=isinstance(self._folder, RemotePath))
         others = [name for name in self._names() if name != self._run]
         if isinstance(self._folder, RemotePath):
@@ -104,6 +105,12 @@ class RunLease:
             raise
         fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         self._descriptor = descriptor
+
+    def _remove_unfinished(self) -> None:
+        """Remove what runs have left that were killed while they wrote their file. The lock is held."""
+        with contextlib.suppress(FileNotFoundError), storage_of(self._runs).entries(self._runs) as entries:
+            for name in [entry.name for entry in entries if is_temporary_name(entry.name)]:
+                storage_of(self._runs).delete(self._runs / name)
 
     def _conflict(self) -> TableConflictError:
         return TableConflictError(

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkafmt.columns.read import COLUMNS
+from kafkafmt.decode.evolving import evolved
 from kafkafmt.export.errors import ExportError, SchemaConflictError
 
 KAFKA_PREFIX = "kafka_"
@@ -182,7 +183,7 @@ def _nested_type(kind: pa.DataType, *, has_time: bool) -> pa.DataType:
     raise TypeError(f"{kind}" if not pa.types.is_struct(kind) else "struct without fields")
 
 
-def evolved(table: pa.Schema | None, wanted: pa.Schema, where: str, *, widens: bool) -> pa.Schema:
+def merged_schema(table: pa.Schema | None, wanted: pa.Schema, where: str, *, widens: bool) -> pa.Schema:
     """Return the columns of a table after it has got those of `wanted`. Those that are new come last.
 
     The fields of a table keep their metadata. where: table and topic, for messages. widens: whether columns of the
@@ -277,6 +278,12 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array.view(pa.int64())
     if pa.types.is_time(array.type) and pa.types.is_int64(kind):
         return array.cast(pa.time64("us"), safe=False).view(pa.int64())
+    if pa.types.is_nested(array.type):
+        if pa.types.is_list(kind) and not (
+            pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+        ):
+            array = array.cast(pa.list_(array.type.value_type))
+        return evolved(array, kind, _cast)
     is_cut = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
-    is_cut |= pa.types.is_time(kind) or pa.types.is_nested(kind)
+    is_cut |= pa.types.is_time(kind)
     return array.cast(kind, safe=not is_cut)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from kafkafmt.export.layout import WriteOptions
     from kafkafmt.export.partitioning import PartitionField, PartitionValue
     from kafkafmt.export.upsert_columns import UpsertColumns
     from kafkafmt.storage import StoragePath
@@ -162,9 +163,12 @@ class TableCommitter(Protocol):
 class UpsertingTable(Protocol):
     """A table whose rows can be replaced: what a `TableCommitter` has, too, if its format can."""
 
-    def upsert(self, commit: TableCommit, state: TableState, columns: UpsertColumns) -> TableState:
+    def upsert(
+        self, commit: TableCommit, state: TableState, columns: UpsertColumns, options: WriteOptions
+    ) -> TableState:
         """Merge the last row of each key in the files with the table, commit the offsets with it, and remove the files.
 
+        options: of the files of the table.
         Raises TableConflictError as `commit`, and ExportError for a record without a key.
         """
         ...

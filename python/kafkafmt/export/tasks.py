@@ -46,7 +46,7 @@ class ExportTask:
         Raises KafkaFormatError for damage, ExportError, and OSError.
         """
         from kafkafmt.export.schemas import DELETED, conform, flatten_batch
-        from kafkafmt.export.upsert import with_deleted
+        from kafkafmt.export.upsert import read_with_deleted
         from kafkafmt.export.writing import TableWriter
 
         layout = self.layout
@@ -54,9 +54,9 @@ class ExportTask:
         writer = TableWriter(name, layout, self.options)
         try:
             for part in self.parts:
-                for batch in part.read():
-                    rows = with_deleted(batch) if DELETED in layout.schema.names else batch
-                    rows = flatten_batch(rows) if layout.flattened else rows
+                marks = DELETED in layout.schema.names
+                for batch in read_with_deleted(part) if marks else part.read():
+                    rows = flatten_batch(batch) if layout.flattened else batch
                     writer.write(conform(rows, layout.schema))
                 if progress is not None:
                     progress(part.size_in_bytes)

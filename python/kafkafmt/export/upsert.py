@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from kafkafmt.export.errors import ExportError
 from kafkafmt.export.schemas import DELETED, VALUE
 from kafkafmt.export.writing import below
+from kafkafmt.scanning.decoded import DecodedTask
 from kafkafmt.storage import read_file
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
     from kafkafmt.export.tables import DataFile
     from kafkafmt.export.upsert_columns import UpsertColumns
+    from kafkafmt.scanning.tasks import ScanTask
     from kafkafmt.storage import StoragePath
-
-_ERROR = "value_error"
 
 
 def upsert_schema(schema: pa.Schema) -> pa.Schema:
@@ -35,15 +35,16 @@ def upsert_schema(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(DELETED, pa.bool_()))
 
 
-def with_deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of a scan with the column that marks records without a value.
+def read_with_deleted(part: ScanTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part of a scan with the column that marks records without a value. Raises as the part.
 
-    A value that could not be decoded is null, but is no value that is missing: the table gets its row.
+    A value that is decoded to null, as JSON's `null`, or that cannot be decoded, is not missing: its row is kept.
     """
-    deleted = batch.column(VALUE).is_null()
-    if _ERROR in batch.schema.names:
-        deleted = pc.and_(deleted, batch.column(_ERROR).is_null())
-    return batch.append_column(DELETED, deleted)
+    pairs = (
+        part.read_with_stored() if isinstance(part, DecodedTask) else ((rows, rows) for rows in part.read())
+    )
+    for stored, decoded in pairs:
+        yield decoded.append_column(DELETED, stored.column(VALUE).is_null())
 
 
 def latest_rows(files: Sequence[DataFile], folder: StoragePath, columns: UpsertColumns) -> pa.Table | None:
@@ -76,10 +77,10 @@ def matches(rows: pa.RecordBatch, latest: pa.Table, columns: UpsertColumns) -> N
     topics = latest.column(topic)
     for one in topics.unique():
         chosen = np.flatnonzero(pc.equal(topics, one).to_numpy())
-        wanted = latest.column(columns("key")).take(pa.array(chosen)).combine_chunks()
+        wanted = _large(latest.column(columns("key"))).take(pa.array(chosen)).combine_chunks()
         own = rows.column(topic)
         is_topic = pc.equal(own, one.cast(own.type)).fill_null(False).to_numpy(zero_copy_only=False)
-        keys = rows.column(columns("key"))
+        keys = _large(rows.column(columns("key")))
         places = pc.index_in(keys, value_set=wanted.cast(keys.type)).fill_null(-1).to_numpy()
         hit = is_topic & (places >= 0)
         found[hit] = chosen[places[hit]]
@@ -140,7 +141,8 @@ def _last_of_each_key(
 ) -> NDArray[np.int64]:
     """Return the positions of the last rows, ascending."""
     encoded = [
-        np.asarray(one.combine_chunks().dictionary_encode().indices, np.int64) for one in (topics, keys)
+        np.asarray(_large(one).combine_chunks().dictionary_encode().indices, np.int64)
+        for one in (topics, keys)
     ]
     codes = encoded[0] * (encoded[1].max() + 1) + encoded[1]
     partition, offset = partitions.to_numpy(), offsets.to_numpy()
@@ -150,6 +152,15 @@ def _last_of_each_key(
     order = order[np.lexsort((offset[order], time[order], codes[order]))]
     order = order[_is_last(codes[order])]
     return np.sort(order)
+
+
+def _large(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Return text and bytes with offsets of 64 bits: one array of those with 32 bits has at most 2 GiB."""
+    if pa.types.is_string(column.type):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary(column.type):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def _is_last(*sorted_columns: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafkafmt.export.errors import ExportError
-from kafkafmt.export.schemas import KAFKA_PREFIX
+from kafkafmt.export.schemas import KAFKA_PREFIX, VALUE
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,10 @@ class UpsertColumns:
 
     def ensure(self, schema: pa.Schema, table: str) -> None:
         """Raise ExportError if the columns are missing, or if keys have a type that cannot be compared."""
-        for name in map(self, ("topic", "partition", "offset", "timestamp", "key")):
+        needed = [*map(self, ("topic", "partition", "offset", "timestamp", "key"))]
+        if not self.flattened:
+            needed.append(VALUE)  # tells which records have none
+        for name in needed:
             if name not in schema.names:
                 raise ExportError(f"{table}: mode upsert: expected the column {name!r}, found {schema.names}")
         kind = schema.field(self("key")).type

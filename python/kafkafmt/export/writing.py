@@ -158,7 +158,12 @@ class TableWriter:
             for one in self._schema
             if one.name.removeprefix(KAFKA_PREFIX) in (VALUE, "key") and pa.types.is_binary(one.type)
         }
-        ascending = {prefix + name for name in ("offset", "timestamp")} & set(self._schema.names)
+        ascending = {
+            one.name
+            for one in self._schema
+            if one.name in (prefix + "offset", prefix + "timestamp")
+            and (pa.types.is_int64(one.type) or pa.types.is_timestamp(one.type))
+        }
         names = {name.path: name.name for name in _leaves(self._schema)}
         return {
             "compression": self._options.compression,

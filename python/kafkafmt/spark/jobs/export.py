@@ -32,6 +32,7 @@ def export(
         source: a scan; or what `kafkafmt.scan` takes as its source: folders and URIs that all machines have.
         destination: a folder or URI that all machines have at the same path; or a `Destination`, which can have a
             catalog, options of the format, and one table for all topics.
+        options: as of `kafkafmt export`. Their `processes` have no effect: the session's cores take their place.
         format: parquet, delta or iceberg, if `destination` is text.
         options: `processes` has no effect: the cores of the executors are used.
         scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan.

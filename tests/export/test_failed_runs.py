@@ -1,0 +1,221 @@
+"""Runs that fail, in a library, in a process, or in between: the next run is not hindered, and removes what is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import DeltaError
+from pyiceberg.exceptions import CommitFailedException, RESTError
+from pyiceberg.table import DataScan
+
+import kafkafmt.export.iceberg
+from export.exporting import export, places, read
+from export.scans import folder_scan, write_log
+from export.test_iceberg import destination_of, offsets, table_of
+from kafkafmt.export.compaction import compact
+from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.plan import ExportOptions, ScanSource, plan_table
+from kafkafmt.export.running import run_export
+from kafkafmt.export.runs import RunLease
+from kafkafmt.export.tables import Destination
+from kafkafmt.scanning.tasks import OffsetRange, ScanTask
+from kafkafmt.types import TopicPartition
+
+KINDS = ["parquet", "delta", "iceberg"]
+
+
+def destination(lake: Path, kind: str) -> Destination:
+    return destination_of(lake) if kind == "iceberg" else Destination(str(lake), kind)
+
+
+def fail_with(error: Exception) -> Callable[..., Any]:
+    def fail(*arguments: Any, **named: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def take_and_fail(take: Callable[[RunLease], None]) -> Callable[[RunLease], None]:
+    def taken(lease: RunLease) -> None:
+        take(lease)
+        raise OSError("no answer")
+
+    return taken
+
+
+def test_export_when_the_folder_of_a_partition_was_removed_then_continues(tmp_path: Path) -> None:
+    source, target = tmp_path / "logs", tmp_path / "lake"
+    for partition in (0, 1):
+        write_log(source, f"orders-{partition}", 0, 10)
+    export(source, target, partition_by="partition")
+    shutil.rmtree(target / "orders" / "partition=0")
+    write_log(source, "orders-1", 10, 10)
+    assert export(source, target)[0].rows == 10
+    assert places(read(target / "orders", "parquet")) == [("orders", 1, offset) for offset in range(20)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export_when_it_fails_while_it_begins_then_another_one_can(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10)
+    (report,) = run_export(folder_scan(source), destination(lake, kind), ExportOptions())
+    assert report.error is None
+    write_log(source, "orders-0", 10, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkafmt.export.runs.RunLease.take", take_and_fail(RunLease.take))
+        (report,) = run_export(folder_scan(source), destination(lake, kind), ExportOptions())
+        assert "no answer" in str(report.error)
+    (report,) = run_export(folder_scan(source), destination(lake, kind), ExportOptions())
+    assert (report.rows, report.error) == (10, None)
+
+
+@pytest.mark.parametrize("method", ["transaction_version", "history"])
+def test_export_when_deltalake_raises_then_the_report_of_its_table_has_the_error(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for topic in ("orders", "users"):
+        write_log(source, f"{topic}-0", 0, 10)
+    export(source, lake, "delta")
+    runs = lake / "orders" / "_kafkafmt" / "runs"
+    runs.mkdir(exist_ok=True)
+    (runs / f"{'0' * 32}.json").write_text("{}")  # of a killed run
+    write_log(source, "orders-0", 10, 10)
+    monkeypatch.setattr(deltalake.DeltaTable, method, fail_with(DeltaError("broken\nlog")))
+    reports = list(run_export(folder_scan(source), destination(lake, "delta"), ExportOptions()))
+    assert [report.topic for report in reports] == ["orders", "users"]
+    assert isinstance(reports[0].error, ExportError)
+    assert str(reports[0].error) == f"{lake / 'orders'}: broken log"
+
+
+def test_compact_and_upsert_when_pyiceberg_raises_then_the_error_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    options = ExportOptions(mode="upsert")
+    write_log(source, "orders-0", 0, 10)
+    (report,) = run_export(folder_scan(source), destination_of(lake), options)
+    assert report.error is None
+    write_log(source, "orders-0", 10, 10)
+    monkeypatch.setattr(DataScan, "plan_files", fail_with(RESTError("no\nanswer")))
+    (report,) = run_export(folder_scan(source), destination_of(lake), options)
+    assert isinstance(report.error, ExportError)
+    assert "raw.orders: RESTError: no answer" in str(report.error)
+    with pytest.raises(ExportError, match=r"raw\.orders: RESTError: no answer"):
+        compact(destination_of(lake), "orders")
+
+
+@dataclass(frozen=True)
+class _KillingPart:
+    """A part of a scan whose process is killed after its first rows were written."""
+
+    part: ScanTask
+
+    @property
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        return self.part.ranges
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.part.size_in_bytes
+
+    def read(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        yield from self.part.read(columns)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class _KillingScan:
+    scan: ScanSource
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.scan.schema
+
+    @property
+    def is_whole(self) -> bool:
+        return self.scan.is_whole
+
+    def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
+        return self.scan.ranges()
+
+    def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> ScanSource:
+        return _KillingScan(self.scan.within(ranges))
+
+    def of_topic(self, topic: str) -> ScanSource:
+        return _KillingScan(self.scan.of_topic(topic))
+
+    def tasks(self, split_bytes: int) -> Sequence[ScanTask]:
+        return [_KillingPart(part) for part in self.scan.tasks(split_bytes)]
+
+
+def test_export_when_a_process_is_killed_then_the_next_run_removes_its_files(tmp_path: Path) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10)
+    with pytest.raises(ExportError, match="a process was killed"):
+        list(
+            run_export(
+                _KillingScan(folder_scan(source)), destination(lake, "delta"), ExportOptions(processes=2)
+            )
+        )
+    left = list((lake / "orders").glob("*.parquet"))
+    assert left
+    assert export(source, lake, "delta")[0].rows == 10
+    assert not [path for path in left if path.exists()]
+
+
+def test_export_when_a_run_was_killed_while_it_wrote_its_file_then_the_next_one_removes_it(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10)
+    runs = lake / "orders" / "_kafkafmt" / "runs"
+    runs.mkdir(parents=True)
+    (runs / f".{'0' * 32}.json.1234.tmp").touch()
+    assert export(source, lake, "delta")[0].rows == 10
+    assert not list(runs.iterdir())
+
+
+def test_commit_when_its_last_request_is_repeated_then_its_files_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 100)
+    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    table: Any = plan.table
+    once = table._commit_once
+
+    def repeated(*arguments: Any) -> None:
+        once(*arguments)
+        raise CommitFailedException("409")  # of the same request once more, as its answer was lost
+
+    table._commit_once = repeated
+    monkeypatch.setattr(kafkafmt.export.iceberg, "_ATTEMPTS", 1)
+    plan.commit(files)
+    assert offsets(table_of(lake)) == list(range(100))
+
+
+def test_commit_when_the_last_attempt_fails_then_is_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 100)
+    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    table: Any = plan.table
+    table._commit_once = fail_with(CommitFailedException("409"))
+    with pytest.raises(TableConflictError, match="409"):
+        plan.commit(files)
+    assert not list(lake.rglob("*.parquet"))
