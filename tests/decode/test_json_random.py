@@ -101,7 +101,9 @@ class Source:
         return self._string(time.replace(microsecond=0).isoformat() + zone)
 
     def _float(self, number: float) -> str:
-        ways = [repr(number), f"{number:.25e}", f"{number:.3E}", f"{number:f}"]
+        ways = [repr(number), f"{number:.25e}", f"{number:f}"]
+        if abs(number) < 3e38:  # rounded, the largest number of a type does not fit into it
+            ways.append(f"{number:.3E}")
         return self._draw(st.sampled_from(ways))
 
     def _string(self, text: str) -> str:
