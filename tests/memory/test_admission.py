@@ -130,3 +130,19 @@ def test_waiters_when_a_release_serves_several_then_are_woken_in_order_after_the
     held.release()
     assert seen == [(0, 80, 1), (2, 80, 0), (1, 80, 0)]
     assert [waiter.is_served for waiter in waiters] == [False, True, True]
+
+
+def test_waiters_when_one_raises_as_it_is_woken_then_the_others_are_woken_too() -> None:
+    budget = MemoryBudget(TOTAL)
+    held, woken = budget.reserve(TOTAL), []
+
+    def wake(number: int) -> None:
+        woken.append(number)
+        if number < 2:
+            raise OSError(f"waiter {number}")
+
+    for number in range(3):
+        Waiter(budget, TOTAL // 3, partial(wake, number)).enlist()
+    with pytest.raises(OSError, match="waiter 0"):
+        held.release()
+    assert woken == [0, 1, 2]

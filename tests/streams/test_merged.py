@@ -362,6 +362,16 @@ def test_heads_when_the_first_has_no_cursor_or_no_record_left_then_value_error()
         heads.merge(5)
 
 
+def test_heads_when_a_cursor_is_moved_after_it_was_pushed_then_a_split_has_all_merged_records() -> None:
+    heads = Heads(1)
+    cursor = RecordCursor(located_of(rows(0, 1, 2, 3, 4)))
+    heads.push(0, 1, cursor)
+    assert cursor.take(3, True, 9) > 0
+    merged, _ = heads.merge(9)
+    (part,) = merged.split(np.zeros(1, np.int32), 1)
+    assert len(part) == len(merged) == 4
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 9), st.data())
 def test_heads_when_pushed_replaced_and_removed_then_the_first_is_the_smallest(

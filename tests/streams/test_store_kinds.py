@@ -9,15 +9,17 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 pytest.importorskip("rocksdict")
 
-from kafkafmt.memory import MemoryBudget
+from kafkafmt.memory import MemoryBudget, MemoryBudgetError
 from kafkafmt.streams.cache import ThreadCache
 from kafkafmt.streams.dirty_map import DirtyMapStore
 from kafkafmt.streams.memory_store import MemoryStore
@@ -129,6 +131,79 @@ def test_memory_store_when_others_need_its_memory_then_it_moves_and_loses_nothin
         budget.reserve(200 * KIB, timeout=0)
         assert [store.get(b"%04d" % number) for number in range(500)] == [b"v" * 100] * 500
         assert not store.is_in_memory
+
+
+def test_memory_store_when_it_began_to_move_then_a_range_has_all_entries(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MemoryStore(path, ThreadCache(16 * KIB), lambda: RocksDBStore(path)) as store:
+        for count in range(1, 300):
+            store.put(b"%04d" % count, b"v" * 100)
+            assert sum(1 for _ in store.range()) == count
+
+
+@pytest.mark.parametrize("kind", ["memory", "dirty map", "cache"])
+def test_store_when_another_thread_demands_its_memory_between_two_steps_then_nothing_is_lost(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = MemoryBudget(256 * KIB)
+    caches, path = ThreadCache(200 * KIB, budget), tmp_path / "store"
+
+    def demand() -> None:
+        def reserve() -> None:
+            with suppress(MemoryBudgetError), budget.reserve(200 * KIB, timeout=0):
+                pass
+
+        other = threading.Thread(target=reserve)
+        other.start()
+        other.join()
+
+    def opened() -> RocksDBStore:
+        return RocksDBStore(path, cache=caches)
+
+    store: MemoryStore | RocksDBStore
+    if kind == "memory":
+        store = MemoryStore(path, caches, opened)
+    else:
+        store = DirtyMapStore(path, dirty_keys=caches) if kind == "dirty map" else opened()
+    with store:
+        put_numbers(store, 500)
+        if isinstance(store, MemoryStore):
+            moved = store._moved
+
+            def then_demand() -> RocksDBStore | None:
+                found = moved()
+                demand()
+                return found
+
+            monkeypatch.setattr(store, "_moved", then_demand)
+            store.put(b"0007", None)
+            monkeypatch.undo()
+        elif isinstance(store, DirtyMapStore):
+            put, flushed = store._put, []
+
+            def put_then_demand(*args: Any) -> None:
+                put(*args)
+                demand()
+
+            monkeypatch.setattr(store, "_put", put_then_demand)
+            monkeypatch.setattr(store, "_write_entries", lambda *args: flushed.append(args))
+            store.put(b"0007", None)
+            monkeypatch.undo()
+            assert flushed == []  # a flush that read the value before would write it after the put
+        else:
+            scan = store._scan
+
+            def scan_then_demand(*args: Any) -> Iterator[tuple[bytes, bytes]]:
+                found = scan(*args)
+                demand()
+                return found
+
+            monkeypatch.setattr(store, "_scan", scan_then_demand)
+            assert sum(1 for _ in store.range()) == 500
+            store.put(b"0007", None)
+            monkeypatch.undo()
+        assert budget.held_bytes <= 200 * KIB
+        assert [key for key, _ in store.range()] == [b"%04d" % one for one in range(500) if one != 7]
 
 
 def test_memory_store_when_closed_before_it_moved_then_it_was_never_on_disk(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class Traffic:
         return window
 
     def _recent(self, now_ms: float) -> list[_Window]:
-        return [one for one in tuple(self._windows) if now_ms - one.began_ms < WINDOWS * WINDOW_MS]
+        return [one for one in self._windows.copy() if now_ms - one.began_ms < WINDOWS * WINDOW_MS]
 
 
 class TotalTraffic(Traffic):
@@ -112,7 +112,7 @@ class TotalTraffic(Traffic):
         self._topics = topics
 
     def _recent(self, now_ms: float) -> list[_Window]:
-        windows = [window for one in tuple(self._topics.values()) for window in one._recent(now_ms)]
+        windows = [window for one in list(self._topics.values()) for window in one._recent(now_ms)]
         return sorted(windows, key=lambda window: window.began_ms)
 
 

@@ -159,7 +159,9 @@ class MemoryBudget(Account):
         _asking.is_asking = True
         try:
             for lacking in self._chain():
-                for callback in [callback for budget in lacking._family() for callback in budget._callbacks]:
+                for callback in [
+                    callback for budget in lacking._family() for callback in tuple(budget._callbacks)
+                ]:
                     wanted = lacking._missing_bytes(waiter)
                     if wanted > 0:
                         callback(wanted)

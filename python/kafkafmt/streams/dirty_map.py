@@ -57,9 +57,12 @@ class DirtyMapStore(RocksDBStore):
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the value of a key; None deletes it."""
-        self._put(key, value, self._unlogged)
         assert self._cache is not None
-        self._cache.delete(key)  # an entry without a value, which a flush removes
+        order = self._cache.order
+        with order.lock:  # a flush that another thread demands reads and writes the value of a dirty key
+            self._put(key, value, self._unlogged)
+            self._cache.delete(key)  # an entry without a value, which a flush removes
+        order.repay()
 
     def range(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over the keys from `start` to before `stop` and their values, ascending; None is unbounded.

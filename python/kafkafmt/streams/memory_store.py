@@ -40,7 +40,8 @@ class MemoryStore(Closing):
     write_buffer_bytes: each of two write buffers that are used during the move.
     on_move: called with the number of entries, once, when the move begins.
 
-    A store at `path` is used from the start. Only one thread may use a MemoryStore. Raises what `open_rocksdb` raises.
+    A store at `path` is used from the start. Only one thread may use a MemoryStore. Others may demand memory back
+    through the budget of `memory`: the store then moves. Raises what `open_rocksdb` raises.
 
     Follows `Memory Management in Kafka Streams, "Triggering based Caches"`: a store in memory has no cache above it.
     """
@@ -60,6 +61,7 @@ class MemoryStore(Closing):
         self._positions: dict[TopicPartition, int] = {}
         self._loading: RocksDBStore | None = None  # gets the entries during the move
         self._rocksdb: RocksDBStore | None = None  # has them after it
+        self._memory = memory
         self._entries: NamedCache = memory.cache(str(self.path), self._load)
         if self.path.exists():
             self._entries.remove()
@@ -72,18 +74,23 @@ class MemoryStore(Closing):
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key; None if it has none."""
-        rocksdb = self._moved()
-        return self._entries.get(key) if rocksdb is None else rocksdb.get(key)
+        with self._memory.lock:
+            rocksdb = self._moved()
+            found = self._entries.get(key) if rocksdb is None else None
+        self._memory.repay()
+        return found if rocksdb is None else rocksdb.get(key)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the value of a key; None deletes it. Raises StoreError if the entries cannot be moved into RocksDB."""
-        rocksdb = self._moved()
+        with self._memory.lock:
+            rocksdb = self._moved()
+            if rocksdb is None and value is None:
+                self._entries.discard(key)
+            elif rocksdb is None:
+                self._entries.put(key, value)
+        self._memory.repay()
         if rocksdb is not None:
             rocksdb.put(key, value)
-        elif value is None:
-            self._entries.discard(key)
-        else:
-            self._entries.put(key, value)
 
     def delete(self, key: bytes) -> None:
         """Delete a key, as `put` with None. A key that is missing is no error."""
@@ -101,9 +108,11 @@ class MemoryStore(Closing):
 
         In memory, the iterator raises RuntimeError if the store was changed since the call.
         """
-        return (
-            self._entries.ordered(start, stop) if self._rocksdb is None else self._rocksdb.range(start, stop)
-        )
+        with self._memory.lock:
+            rocksdb = self._moved()
+            found = self._entries.ordered(start, stop) if rocksdb is None else rocksdb.range(start, stop)
+        self._memory.repay()
+        return found
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over the keys that begin with `prefix` and their values, as `range` does."""
@@ -137,9 +146,13 @@ class MemoryStore(Closing):
         return f"<MemoryStore {self.path}{', in memory' if self.is_in_memory else ', moved into RocksDB'}>"
 
     def _moved(self) -> RocksDBStore | None:
-        """Return the RocksDBStore; None if the entries are in memory. Ends a move that has begun."""
+        """Return the RocksDBStore; None if the entries are in memory. Ends a move that has begun.
+
+        Another thread may begin a move until the lock of `memory` is taken.
+        """
         if self._loading is not None:
-            self._finish_move(self._loading)
+            with self._memory.lock:  # which a move holds
+                self._finish_move(self._loading)
         return self._rocksdb
 
     def _load(self, entries: Iterator[DirtyEntry]) -> None:

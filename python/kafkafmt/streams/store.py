@@ -139,11 +139,16 @@ class RocksDBStore(Closing):
         The iterator shows the store as it was at the call. Dirty entries of the cache are merged with those of RocksDB;
         if they are many, they are flushed first.
         """
-        if self._cache is None or not self._cache.dirty_bytes:
+        if self._cache is None:
             return self._scan(start, stop)
-        if self._cache.dirty_bytes > self._batch_bytes and self._cache.flush():
-            return self._scan(start, stop)
-        return self._cache.range(start, stop, below=self._scan(start, stop))
+        order = self._cache.order
+        with order.lock:  # a flush that another thread demands moves entries from the cache to RocksDB
+            if self._cache.dirty_bytes > self._batch_bytes:
+                self._cache.flush()
+            below = self._scan(start, stop)
+            found = self._cache.range(start, stop, below=below) if self._cache.dirty_bytes else below
+        order.repay()
+        return found
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over the keys that begin with `prefix` and their values, as `range` does."""

@@ -67,7 +67,7 @@ cdef class SpareBlocks:
                     ):
                         fits, best = i, block
                 if best is not None:
-                    self.blocks.pop(fits)
+                    del self.blocks[fits]  # unlike `pop`, which is looked up, it does not leave the section
                     self.size -= best.size
         loan.block = Block(size) if best is None else best
         return loan

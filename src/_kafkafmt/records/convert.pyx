@@ -143,7 +143,7 @@ cdef class RunConverter:
     cdef readonly int64_t needed
     cdef readonly int64_t records
     cdef readonly int64_t temporary_bytes
-    cdef public Py_ssize_t position
+    cdef Py_ssize_t _position
     cdef int64_t max_output
     cdef dict ways
     cdef object refuse
@@ -178,7 +178,7 @@ cdef class RunConverter:
             self.max_output = max_output
             self.pending = None
             self.use_scratch(0)
-            self.next = self.stop = self.valid_until = self.position = 0
+            self.next = self.stop = self.valid_until = self._position = 0
             self.needed = self.records = self.temporary_bytes = 0
             self.fetched = 0
         finally:
@@ -193,6 +193,16 @@ cdef class RunConverter:
         if not try_enter(&self.busy):
             raise RuntimeError("a converter does one thing at a time")
         return 0
+
+    @property
+    def position(self):
+        return self._position
+
+    @position.setter
+    def position(self, Py_ssize_t position):
+        self.enter()
+        self._position = position
+        leave(&self.busy)
 
     def start(self, BatchRun run not None, Py_ssize_t first, Py_ssize_t stop):
         """Set the batches to convert: `first` to `stop` (exclusive) of a run.
@@ -276,8 +286,8 @@ cdef class RunConverter:
         try:
             if self.run is None or not self.has_memory:
                 raise RuntimeError("a conversion needs a run and memory for its output")
-            if self.position < 0 or self.position > self.memory.len:
-                raise IndexError(self.position)
+            if self._position < 0 or self._position > self.memory.len:
+                raise IndexError(self._position)
             return self.convert_on()
         finally:
             leave(&self.busy)
@@ -301,7 +311,7 @@ cdef class RunConverter:
         cdef const BatchRow* row
         cdef uint8_t* out = <uint8_t*>self.memory.buf
         cdef uint8_t* end
-        cdef int64_t position = self.position, unsealed = self.position
+        cdef int64_t position = self._position, unsealed = self._position
         cdef int outcome = DONE
         while self.next < self.stop:
             row = &self.run.rows[self.next]
@@ -330,7 +340,7 @@ cdef class RunConverter:
             position = end - out
             self.next += 1
         seal_messages(out + unsealed, position - unsealed)
-        self.position = position
+        self._position = position
         return outcome
 
     cdef inline bint is_valid(self, const BatchRow* row, Failure* failure) noexcept nogil:
@@ -460,14 +470,14 @@ cdef class RunConverter:
         try:
             if self.pending_codec and buffer.len > INT32_MAX - MESSAGE_OVERHEAD_V1:
                 raise OverflowError(f"{buffer.len} bytes do not fit into a message")
-            if not self.has_room(buffer.len + (MESSAGE_OVERHEAD_V1 if self.pending_codec else 0), self.position):
+            if not self.has_room(buffer.len + (MESSAGE_OVERHEAD_V1 if self.pending_codec else 0), self._position):
                 return False
-            out = <uint8_t*>self.memory.buf + self.position
+            out = <uint8_t*>self.memory.buf + self._position
             if self.pending_codec:
-                self.position += self.wrap(row, <const uint8_t*>buffer.buf, <int32_t>buffer.len, out)
+                self._position += self.wrap(row, <const uint8_t*>buffer.buf, <int32_t>buffer.len, out)
             else:
                 memcpy(out, buffer.buf, buffer.len)
-                self.position += buffer.len
+                self._position += buffer.len
         finally:
             PyBuffer_Release(&buffer)
         self.pending = None

@@ -121,7 +121,7 @@ cdef class LocatedRecords:
     def iterate(self, Py_ssize_t first=0):
         """Iterate `Record` objects from number `first` on."""
         cdef RecordIterator iterator = RecordIterator.__new__(RecordIterator)
-        if first < 0:
+        if not 0 <= first <= self.count:
             raise IndexError(first)
         iterator.located = self
         iterator.next = first

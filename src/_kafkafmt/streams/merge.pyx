@@ -241,6 +241,7 @@ cdef struct Head:
 cdef struct Source:
     # The cursor of a partition whose next record is located.
     const RecordRow* rows          # NULL if there is no cursor, or no record left in it
+    Py_ssize_t first               # that of the current merge
     Py_ssize_t next
     Py_ssize_t count
     int64_t latest
@@ -401,12 +402,13 @@ cdef class Heads:
 
     cdef int use(self, Py_ssize_t rank, RecordCursor cursor) except -1:
         cdef Source* source = &self.sources[rank]
+        cdef Py_ssize_t next = 0 if cursor is None else cursor.next  # read once: others may use the cursor
         self.cursors[rank] = cursor
         source.rows = NULL
         source.part = -1
-        if cursor is not None and cursor.next < cursor.count:
+        if cursor is not None and next < cursor.count:
             source.rows = cursor.located.rows
-            source.next = cursor.next
+            source.first = source.next = next
             source.count = cursor.count
             source.latest = cursor.latest
         return 0
@@ -461,8 +463,9 @@ cdef class Heads:
             source = &self.sources[self.touched[i]]
             cursor = self.cursors[self.touched[i]]
             merged.held[i] = cursor.located
-            merged.parts[i] = Part(cursor.located.rows, cursor.next, source.next)
-            cursor.next, cursor.latest = source.next, source.latest
+            merged.parts[i] = Part(cursor.located.rows, source.first, source.next)
+            source.first = cursor.next = source.next
+            cursor.latest = source.latest
             source.part = -1
         del merged.held[parts:]
         places = <Place*>PyMem_Realloc(merged.places, merged.count * sizeof(Place))

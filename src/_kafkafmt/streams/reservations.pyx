@@ -108,13 +108,22 @@ cdef class Line:
 
 
 cdef int wake(Waiter woken) except -1:
-    """Wake the waiters that `Line.serve` returned. Only this thread uses `woken_behind` of them until it wakes them."""
+    """Wake the waiters that `Line.serve` returned. Only this thread uses `woken_behind` of them until it wakes them.
+
+    All are woken, also if one raises. Then the first error is raised.
+    """
     cdef Waiter behind
+    cdef object first_error = None
     while woken is not None:
         behind = woken.woken_behind
         woken.woken_behind = None
-        woken.on_wake()
+        try:
+            woken.on_wake()
+        except BaseException as error:
+            first_error = error if first_error is None else first_error
         woken = behind
+    if first_error is not None:
+        raise first_error
     return 0
 
 

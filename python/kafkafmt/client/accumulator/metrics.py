@@ -57,7 +57,7 @@ class Sampled:
         return sum(sample.total for sample in samples) * 1000 / elapsed_ms
 
     def _recent(self, now_ms: float) -> list[_Sample]:
-        return [sample for sample in tuple(self._samples) if _is_recent(sample, now_ms)]
+        return [sample for sample in self._samples.copy() if _is_recent(sample, now_ms)]
 
 
 def _is_recent(sample: _Sample, now_ms: float) -> bool:

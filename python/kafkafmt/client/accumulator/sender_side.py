@@ -437,4 +437,6 @@ class SenderSide:
         for batch in (*waiting, *in_flight):
             if batch.complete_exceptionally(error):
                 aborted[batch.topic_partition] += batch.record_count
+        for batch in waiting:
+            batch.release_records()  # a thread that closed one meanwhile may have set them again
         return aborted
