@@ -150,8 +150,8 @@ class _KillingScan:
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         return self.scan.ranges()
 
-    def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> ScanSource:
-        return _KillingScan(self.scan.within(ranges))
+    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> ScanSource:
+        return _KillingScan(self.scan.continuing(ranges, known))
 
     def of_topic(self, topic: str) -> ScanSource:
         return _KillingScan(self.scan.of_topic(topic))
