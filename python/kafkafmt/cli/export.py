@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkafmt._util.cores import cores
 from kafkafmt._util.sizes import GIB, KIB, MIB
-from kafkafmt.cli.engines import cores
 from kafkafmt.cli.export_compaction import compact_table
 from kafkafmt.cli.export_options import destination, destination_options
 from kafkafmt.cli.help import HelpCommand
