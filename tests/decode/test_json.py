@@ -200,6 +200,13 @@ def json_schema(document: Any, *references: tuple[str, Schema]) -> Schema:
             {"items": {"$ref": "#a"}, "definitions": {"x": [{"$id": "#a", "type": "number"}]}},
             pa.list_(pa.float64()),
         ),
+        *(
+            (
+                {"allOf": [{"type": "object", "properties": part}, {"type": "object"}], "properties": own},
+                pa.string(),
+            )
+            for part, own in [(1, {}), (["a"], {}), (None, {}), ({}, 1), ({}, ["a"]), ({}, None)]
+        ),
         (True, pa.string()),
     ],
 )

@@ -193,15 +193,21 @@ def _is_null(schema: Any) -> bool:
 def _merged(
     schema: Mapping[str, Any], parts: list[Any], place: _Place
 ) -> tuple[Mapping[str, Any], _Place] | None:
-    """Return one schema of objects for `allOf`. Parts of other documents are not merged."""
-    properties = dict(schema.get("properties", {}))
+    """Return one schema of objects for `allOf`. Parts of other documents, and damaged ones, are not merged."""
+    own = schema.get("properties", {})
+    if not isinstance(own, dict):
+        return None
+    properties = dict(own)
     found = list(_resolved_parts(parts, place))
     if len(found) == 1 and found[0] is not None and not properties:
         return found[0]
     for part in found:
         if part is None or _types(part[0]) != ["object"] or part[1].document is not place.document:
             return None
-        for name, inner in part[0].get("properties", {}).items():
+        others = part[0].get("properties", {})
+        if not isinstance(others, dict):
+            return None
+        for name, inner in others.items():
             properties.setdefault(name, inner)
     return {"type": "object", "properties": properties}, place
 
