@@ -137,6 +137,18 @@ def test_registry_when_it_answers_badly_then_is_one_clear_error(
     assert len(registry.requests) == requests
 
 
+def test_answer_when_its_connection_breaks_then_is_asked_for_again(registry: Registry) -> None:
+    registry.register("a", {"schema": AVRO})
+    registry.breaks = 2
+    waits = Waits()
+    source = SchemaRegistry(registry.url, RegistryOptions(backoff_seconds=1), sleep=waits)
+    assert source.schema(FIRST, "AVRO").content == AVRO
+    assert waits == [1, 2]
+    registry.breaks = 5
+    with pytest.raises(SchemaSourceError, match=r"the answer ends \d+ bytes before its end, 5 times"):
+        source.newest("a", "AVRO")
+
+
 @pytest.mark.parametrize("sends_anyway", [False, True])
 def test_answer_when_it_is_compressed_then_is_not_asked_for_and_not_taken(
     registry: Registry, sends_anyway: bool

@@ -319,6 +319,8 @@ class SchemaRegistry:
                 body = response.raw.read(_MAX_ANSWER_BYTES + 1, decode_content=False)
                 if len(body) > _MAX_ANSWER_BYTES:
                     raise SchemaSourceError(f"{url} answers with more than {_MAX_ANSWER_BYTES} bytes")
+                if response.raw.length_remaining:  # urllib3 raises only if no byte came
+                    return f"the answer ends {response.raw.length_remaining} bytes before its end"
                 return response.status_code, body
         except (requests.exceptions.SSLError, requests.exceptions.InvalidURL) as error:
             raise SchemaSourceError(f"{url}: {_cause(error)}") from None
