@@ -227,6 +227,23 @@ def test_url_when_its_password_is_not_encoded_then_is_refused_without_it(url: st
     assert "s3" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("http://a:s3cret@host", RegistryOptions(username="b"), "in its URL or in its options"),
+        ("http://a:s3cret@host", RegistryOptions(password="s3cret"), "in its URL or in its options"),
+        ("http://host", RegistryOptions(password="s3cret"), "needs a user name"),
+        ("http://host", RegistryOptions(password="s3cret", token="s3cret"), "needs a user name"),
+    ],
+)
+def test_credentials_when_they_contradict_then_are_refused_without_them(
+    url: str, options: RegistryOptions, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        SchemaRegistry(url, options)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_token_when_it_has_a_line_feed_then_is_refused_without_it() -> None:
     with pytest.raises(UserError, match="no token can have") as caught:
         SchemaRegistry("http://host", RegistryOptions(token="s3cret\n"))

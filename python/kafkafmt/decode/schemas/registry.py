@@ -114,9 +114,13 @@ class SchemaRegistry:
             raise UserError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")
         options = options or RegistryOptions()
         if parts.username is not None:
+            if options.username is not None or options.password is not None:
+                raise UserError("the user of a schema registry is in its URL or in its options, not in both")
             options = replace(
                 options, username=unquote(parts.username), password=unquote(parts.password or "")
             )
+        if options.password is not None and options.username is None:
+            raise UserError("the password of a schema registry needs a user name")
         if options.token is not None and options.username is not None:
             raise UserError("a schema registry takes a bearer token or a user name, not both")
         if options.token is not None and _TOKEN.fullmatch(options.token) is None:
