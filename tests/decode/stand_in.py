@@ -27,7 +27,8 @@ class Registry:
     """The schemas of a stand-in, and what it is to do with requests.
 
     failures: what the next requests are answered with: a status, or bytes in place of JSON. authorization: the header
-    that requests need. compresses: whether gzip is used. requests: the paths of all that came.
+    that requests need. compresses: whether gzip is used. requests: the paths of all that came. breaks: how many of the
+    next answers end in the middle, with their connections.
     """
 
     url: str = ""
@@ -37,6 +38,7 @@ class Registry:
     authorization: str | None = None
     compresses: Literal["never", "asked", "always"] = "never"
     requests: list[str] = field(default_factory=list)
+    breaks: int = 0
     gate: threading.Event | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -133,6 +135,10 @@ def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[Registry]:
                 body = gzip.compress(body)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            if registry.breaks:
+                registry.breaks -= 1
+                self.close_connection = True
+                body = body[: len(body) // 2]
             self.wfile.write(body)
 
         do_GET = do_POST = serve  # noqa: N815

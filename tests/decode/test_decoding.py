@@ -27,6 +27,7 @@ from kafkafmt.decode import (
     Decoding,
     DecodingError,
     Schema,
+    SchemaError,
     SchemaFiles,
     SchemaId,
     SchemaSourceError,
@@ -411,6 +412,28 @@ def test_schemas_topic_when_references_multiply_then_are_read_once() -> None:
     topic = schemas_topic(*versions)
     found = topic.schema(SchemaId("id", 20), "AVRO")
     assert topic.schema(SchemaId("id", 20), "AVRO") in {found}
+
+
+def test_schemas_topic_when_contexts_have_equal_ids_then_the_default_context_counts() -> None:
+    topic = schemas_topic(
+        version("a", 1, 1),
+        version("a", 2, 2),
+        version(":.test:a", 1, 1, schema='"int"'),
+        version(":.test:b", 1, 3, schema='"long"'),
+        version(":.test:c", 1, 4, schema="c", references=[{"name": "x", "subject": "a", "version": 1}]),
+        version(":.test:d", 1, 5, schema='"same"'),
+        version(":.other:d", 1, 5, schema='"same"'),
+        version(":.test:e", 1, 6, schema='"int"'),
+        version(":.other:e", 1, 6, schema='"long"'),
+    )
+    assert topic.schema(SchemaId("id", 1), "AVRO").content == '"1"'
+    assert topic.newest_after([SchemaId("id", 1)], "AVRO").content == '"2"'
+    assert topic.schema(SchemaId("id", 3), "AVRO").content == '"long"'
+    assert topic.newest_after([SchemaId("id", 3)], "AVRO").content == '"long"'
+    assert topic.schema(SchemaId("id", 4), "AVRO").references == (("x", Schema("AVRO", '"int"')),)
+    assert topic.schema(SchemaId("id", 5), "AVRO").content == '"same"'
+    with pytest.raises(SchemaError, match="schema id 6 has different schemas in contexts other, test of"):
+        topic.schema(SchemaId("id", 6), "AVRO")
 
 
 def test_rows_when_their_values_do_not_fit_into_one_column_then_come_in_several_batches(

@@ -192,6 +192,21 @@ def json_schema(document: Any, *references: tuple[str, Schema]) -> Schema:
             },
             pa.struct([("a", pa.int64()), ("b", pa.string())]),
         ),
+        (
+            {"items": {"$ref": "#a"}, "$defs": {"x": {"$anchor": "a", "type": "number"}}, "type": "array"},
+            pa.list_(pa.float64()),
+        ),
+        (
+            {"items": {"$ref": "#a"}, "definitions": {"x": [{"$id": "#a", "type": "number"}]}},
+            pa.list_(pa.float64()),
+        ),
+        *(
+            (
+                {"allOf": [{"type": "object", "properties": part}, {"type": "object"}], "properties": own},
+                pa.string(),
+            )
+            for part, own in [(1, {}), (["a"], {}), (None, {}), ({}, 1), ({}, ["a"]), ({}, None)]
+        ),
         (True, pa.string()),
     ],
 )
@@ -215,6 +230,7 @@ def test_json_schema_when_values_have_any_type_then_they_are_json_text() -> None
         b"1",
         b'{"$ref":"#/definitions/x"}',
         b'{"$ref":"missing.json"}',
+        b'{"type":"object","properties":{"x":{"$ref":"#x"}}}',
         b"[" * 100_000,
         json.dumps(
             {

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import struct
+import sys
+import tempfile
 import uuid
 import zlib
 from pathlib import Path
@@ -18,7 +23,7 @@ from decode.rows import Headers, batch, payloads
 from decode.stand_in import Registry
 from decode.test_decoding import decode
 from kafkafmt import RecordBatchBuilder
-from kafkafmt.decode import Decoding, Schema, SchemaError
+from kafkafmt.decode import Decoding, Schema, SchemaError, SchemaSourceError
 from kafkafmt.decode.protobuf import FORMAT
 from kafkafmt.decode.protobuf.schemas import message_descriptors
 
@@ -103,6 +108,71 @@ def test_schema_when_it_is_damaged_then_the_error_is_one_line(
         FORMAT.read_type(Schema("PROTOBUF", text, references))
     assert "\n" not in str(caught.value)
     assert "/tmp" not in str(caught.value)
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_text(path: Path, text: str, encoding: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+
+
+def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/missing")
+
+
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkafmt.decode.protobuf.schemas._COMPILE_SECONDS", 0)
+
+
+def killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    monkeypatch.setattr("kafkafmt.decode.protobuf.schemas._COMPILER", program)
+
+
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkafmt.decode.protobuf.schemas._COMPILER", "raise MemoryError")
+
+
+def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/missing/python")
+
+
+@pytest.mark.parametrize(
+    ("fail", "problem"),
+    [
+        (full_disk, "No space left on device"),
+        (no_folder, "/missing"),
+        (late, "does not end within 0 seconds"),
+        (killed, "status -9"),
+        (no_memory, "status 1: MemoryError"),
+        (no_process, "/missing/python"),
+    ],
+)
+def test_schema_when_the_machine_cannot_compile_it_then_no_payload_is_lost(
+    fail: Any, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The message differs, so that no other test has compiled the schema.
+    schema = Schema("PROTOBUF", f'syntax = "proto3"; message {fail.__name__} {{ int32 a = 1; }}')
+    reader = Schema("PROTOBUF", 'syntax = "proto3"; message A { int32 a = 1; }')
+    records = batch([b"\0\0\0\0\1\0\x08\x05"])
+    decoding = Decoding(value="protobuf", schemas={1: schema}, reader_schema=reader)
+    decoder = decoding.decoder(records.schema.names)
+    with monkeypatch.context() as machine:
+        fail(machine)
+        with pytest.raises(SchemaSourceError, match=problem) as caught:
+            decoder.decode(records)
+        assert "\n" not in str(caught.value)
+    assert decoder.decode(records).column("value").to_pylist() == [{"a": 5}]
+
+
+@pytest.mark.parametrize(
+    "names", [["a.proto", "a.proto/b.proto"], [f"{'a' * 300}.proto"]], ids=["folder", "long"]
+)
+def test_import_when_no_file_can_have_its_path_then_the_schema_is_damaged(names: list[str]) -> None:
+    schema = Schema("PROTOBUF", 'syntax = "proto3"; message A {}', tuple((name, MONEY) for name in names))
+    with pytest.raises(SchemaError, match="cannot be written"):
+        FORMAT.read_type(schema)
 
 
 @pytest.mark.parametrize(

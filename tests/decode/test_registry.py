@@ -137,6 +137,18 @@ def test_registry_when_it_answers_badly_then_is_one_clear_error(
     assert len(registry.requests) == requests
 
 
+def test_answer_when_its_connection_breaks_then_is_asked_for_again(registry: Registry) -> None:
+    registry.register("a", {"schema": AVRO})
+    registry.breaks = 2
+    waits = Waits()
+    source = SchemaRegistry(registry.url, RegistryOptions(backoff_seconds=1), sleep=waits)
+    assert source.schema(FIRST, "AVRO").content == AVRO
+    assert waits == [1, 2]
+    registry.breaks = 5
+    with pytest.raises(SchemaSourceError, match=r"the answer ends \d+ bytes before its end, 5 times"):
+        source.newest("a", "AVRO")
+
+
 @pytest.mark.parametrize("sends_anyway", [False, True])
 def test_answer_when_it_is_compressed_then_is_not_asked_for_and_not_taken(
     registry: Registry, sends_anyway: bool
@@ -213,6 +225,23 @@ def test_url_when_its_password_is_not_encoded_then_is_refused_without_it(url: st
     with pytest.raises(UserError, match="percent-encode") as caught:
         SchemaRegistry(url)
     assert "s3" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("http://a:s3cret@host", RegistryOptions(username="b"), "in its URL or in its options"),
+        ("http://a:s3cret@host", RegistryOptions(password="s3cret"), "in its URL or in its options"),
+        ("http://host", RegistryOptions(password="s3cret"), "needs a user name"),
+        ("http://host", RegistryOptions(password="s3cret", token="s3cret"), "needs a user name"),
+    ],
+)
+def test_credentials_when_they_contradict_then_are_refused_without_them(
+    url: str, options: RegistryOptions, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        SchemaRegistry(url, options)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_token_when_it_has_a_line_feed_then_is_refused_without_it() -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from kafkafmt._util.cores import cores
 from kafkafmt._util.sizes import size_text
-from kafkafmt.cli.engines import cores, engine_options, ensure_engine
+from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     codec_option,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,11 +39,6 @@ def ensure_engine(engine: str, master: str | None) -> None:
     """Raise UsageError for `--master` without `--engine spark`."""
     if engine == "local" and master is not None:
         raise click.UsageError("--master is for --engine spark")
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

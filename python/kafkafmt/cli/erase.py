@@ -10,8 +10,9 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from kafkafmt._util.cores import cores
 from kafkafmt._util.staging import staged_file
-from kafkafmt.cli.engines import cores, engine_options, ensure_engine
+from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import (
     from_segment_start_option,

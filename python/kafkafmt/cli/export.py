@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkafmt._util.cores import cores
 from kafkafmt._util.sizes import GIB, KIB, MIB
-from kafkafmt.cli.engines import cores
 from kafkafmt.cli.export_compaction import compact_table
 from kafkafmt.cli.export_options import destination, destination_options
 from kafkafmt.cli.help import HelpCommand
@@ -165,8 +165,8 @@ def export(
 
     A value that is a record of JSON, Avro or Protobuf gets a column for each field; the other columns then begin with
     kafka_. New fields become new columns. Without --schemas, the fields of JSON are those of the table and of 10,000
-    records that a run adds: the first and last ones of each partition. Another record with another field cannot be
-    decoded. The run counts such records.
+    records that a run adds: the first and last ones of each partition, of which about 32 MiB of JSON are read, in the
+    order of partitions. Another record with another field cannot be decoded. The run counts such records.
 
     --from and --to select the records of a new table. A table continues where it ends, so a later --from has no effect
     on partitions that the table has, if it is not after their end.

@@ -28,7 +28,8 @@ class Decoding(DecodingOptions):
     reader_schema: the schema whose type the column gets, for values, or for keys if only keys are decoded; or a mapping
         with "key" and "value". The text of an Avro or JSON schema, a FileDescriptorSet, a `Schema`, or an Arrow type.
         By default the newest schema of the subject `TOPIC-key` or `TOPIC-value`, or else of the schemas of the first
-        records. JSON without schemas gets a type with the fields of the first 10,000 records.
+        records. JSON without schemas gets a type with the fields of the first 10,000 records, or of fewer ones with
+        32 MiB.
     on_error: "column" makes a payload that cannot be decoded null, and says why in a column `key_error` or
         `value_error`. "raise" raises DecodingError.
     """

@@ -80,7 +80,21 @@ def evolved(
         whole, mask = _from_offset_zero(array)
         keys, items = convert(whole.keys, kind.key_type), convert(whole.items, kind.item_type)
         return pa.MapArray.from_arrays(whole.offsets, keys, items, mask=mask).cast(kind)
-    return array.cast(kind)
+    result = array.cast(kind)
+    if pa.types.is_floating(kind):
+        _ensure_finite(array, result)
+    return result
+
+
+def _ensure_finite(array: pa.Array, result: pa.Array) -> None:
+    """Raise ArrowInvalid if a number became infinite. Casts check the range of integers only."""
+    if not (pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
+        return
+    infinite = np.isinf(result.to_numpy(zero_copy_only=False))
+    if infinite.any() and pa.types.is_floating(array.type):
+        infinite &= np.isfinite(array.to_numpy(zero_copy_only=False))
+    if infinite.any():
+        raise pa.ArrowInvalid(f"{array[int(infinite.argmax())]} is beyond the range of {result.type}")
 
 
 def _rows(array: pa.Array, start: int, end: int) -> pa.Array:

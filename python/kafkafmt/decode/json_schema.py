@@ -38,7 +38,7 @@ class _Place(NamedTuple):
 
     document, references: where its `$ref` is found. path: of its field. visited: counts the fields and the schemas that
     they refer to. documents: of the references that were read; a reference is known by the identity of its document.
-    open_refs: the references on the way to it.
+    anchors: the schemas with names, by the identity of their document. open_refs: the references on the way to it.
     """
 
     document: Any
@@ -46,6 +46,7 @@ class _Place(NamedTuple):
     path: tuple[str, ...]
     visited: count[int]
     documents: dict[Schema, Any]
+    anchors: dict[int, dict[str, Any]]
     open_refs: tuple[tuple[int, str], ...] = ()
 
     def inner(self, name: str) -> _Place:
@@ -73,7 +74,7 @@ def _arrow_type(schema: Schema) -> tuple[pa.DataType, frozenset[tuple[str, ...]]
     """Return the type of a schema, and the paths of the fields that have JSON text."""
     document = _parsed(schema)
     text_fields: set[tuple[str, ...]] = set()
-    place = _Place(document, dict(schema.references), (), count(), {schema: document})
+    place = _Place(document, dict(schema.references), (), count(), {schema: document}, {})
     try:
         kind = _type_of(document, place, text_fields)
     except RecursionError:
@@ -192,15 +193,21 @@ def _is_null(schema: Any) -> bool:
 def _merged(
     schema: Mapping[str, Any], parts: list[Any], place: _Place
 ) -> tuple[Mapping[str, Any], _Place] | None:
-    """Return one schema of objects for `allOf`. Parts of other documents are not merged."""
-    properties = dict(schema.get("properties", {}))
+    """Return one schema of objects for `allOf`. Parts of other documents, and damaged ones, are not merged."""
+    own = schema.get("properties", {})
+    if not isinstance(own, dict):
+        return None
+    properties = dict(own)
     found = list(_resolved_parts(parts, place))
     if len(found) == 1 and found[0] is not None and not properties:
         return found[0]
     for part in found:
         if part is None or _types(part[0]) != ["object"] or part[1].document is not place.document:
             return None
-        for name, inner in part[0].get("properties", {}).items():
+        others = part[0].get("properties", {})
+        if not isinstance(others, dict):
+            return None
+        for name, inner in others.items():
             properties.setdefault(name, inner)
     return {"type": "object", "properties": properties}, place
 
@@ -219,6 +226,13 @@ def _referred(reference: str, place: _Place) -> tuple[Any, _Place]:
         if other not in place.documents:
             place.documents[other] = _parsed(other)
         place = place._replace(document=place.documents[other], references=dict(other.references))
+    if pointer and not pointer.startswith("/"):
+        if id(place.document) not in place.anchors:
+            place.anchors[id(place.document)] = _anchors_of(place.document)
+        anchors = place.anchors[id(place.document)]
+        if pointer not in anchors:
+            raise SchemaError(f"$ref {reference}: the schema has no anchor {pointer}")
+        return anchors[pointer], place
     found = place.document
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
@@ -229,3 +243,20 @@ def _referred(reference: str, place: _Place) -> tuple[Any, _Place]:
         else:
             raise SchemaError(f"$ref {reference}: the schema has no {key}")
     return found, place
+
+
+def _anchors_of(document: Any) -> dict[str, Any]:
+    """Return the schemas of a document by the names that they have for `$ref`: `$anchor`, or `$id` with a #."""
+    anchors: dict[str, Any] = {}
+    waiting = [document]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict):
+            for key, prefix in (("$anchor", ""), ("$id", "#"), ("id", "#")):
+                name = found.get(key)
+                if isinstance(name, str) and name.startswith(prefix):
+                    anchors.setdefault(name.removeprefix(prefix), found)
+            waiting.extend(found.values())
+        elif isinstance(found, list):
+            waiting.extend(found)
+    return anchors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,9 +16,10 @@ from kafkafmt.scanning.brokers import runs
 from kafkafmt.scanning.brokers.clients import ClientConfig
 from kafkafmt.scanning.brokers.errors import BrokerError
 from kafkafmt.scanning.brokers.options import BrokerOptions
+from kafkafmt.scanning.brokers.records import read_ranges
 from kafkafmt.scanning.brokers.runs import PartitionRange, RangeReader
 from log.samples import batch
-from scanning.brokers.topics import NAMES
+from scanning.brokers.topics import NAMES, read_columns
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 END = 30
@@ -82,6 +84,9 @@ class Consumer:
                 self.positions[key] = position + 10
         return found
 
+    def close(self) -> None:
+        pass
+
 
 class Brokers:
     """The disks of the leader begin at an offset; records before it are in tiered storage."""
@@ -105,13 +110,16 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> type[Brokers]:
     return Brokers
 
 
+def broker_options() -> BrokerOptions:
+    config = ClientConfig.parse({"bootstrap.servers": "127.0.0.1:1"}, RawConsumer, {})
+    return BrokerOptions(config, NAMES, poll_timeout_ms=200)
+
+
 def offsets(consumer: Any, *keys: TopicPartition, ahead: int = 1) -> dict[str, list[int]]:
     """The base offsets of the batches that are read, by topic."""
-    config = ClientConfig.parse({"bootstrap.servers": "127.0.0.1:1"}, RawConsumer, {})
-    options = BrokerOptions(config, NAMES, poll_timeout_ms=200)
     wanted = [PartitionRange(kf.TopicPartition(*key), 0, END) for key in keys]
     found: dict[str, list[int]] = {key.topic: [] for key in keys}
-    for one, run in RangeReader(consumer, wanted, options, ahead).runs():
+    for one, run in RangeReader(consumer, wanted, broker_options(), ahead).runs():
         found[one.topic_partition.topic] += run.index["base_offset"].tolist()
     return found
 
@@ -151,3 +159,13 @@ def test_read_when_tiered_storage_gives_nothing_then_one_line_says_so(brokers: t
         BrokerError, match=r"^partition a-0, offsets 0 to 29: at offset 10 nothing came in 200 ms"
     ):
         offsets(Consumer(gap=10), A, ahead=0)
+
+
+def test_read_when_the_system_has_no_affinity_of_processes_then_has_all_records(
+    brokers: type[Brokers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
+    monkeypatch.setattr(ClientConfig, "consumer", lambda *arguments, **settings: Consumer())
+    ranges = [PartitionRange(kf.TopicPartition("a", 0), 0, END)]
+    rows = list(read_ranges(ranges, broker_options(), read_columns("offset"), 2**20))
+    assert [offset for part in rows for offset in part.column("offset").to_pylist()] == list(range(END))

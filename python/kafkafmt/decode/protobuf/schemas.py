@@ -6,10 +6,11 @@ syntax and edition means what it means elsewhere, and a schema that crashes it d
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -21,16 +22,21 @@ from typing import TYPE_CHECKING, Any
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode.payloads import Schema, SchemaError
 from kafkafmt.decode.protobuf.imports import OPTIONS_FILE, text_of_import, texts_of_imports
+from kafkafmt.decode.schemas.source import SchemaSourceError
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FileDescriptor
 
 _MAX_FILES = 1000
 _COMPILE_SECONDS = 60
+# What the process returns if protoc refuses the schema. Python returns other numbers if it fails itself.
+_REFUSED = 100
 _COMPILER = (
     "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); from grpc_tools import protoc;"
-    " sys.exit(protoc.main(['protoc', *sys.argv[2:]]))"
+    f" sys.exit({_REFUSED} if protoc.main(['protoc', *sys.argv[2:]]) else 0)"
 )
+# Errors of a path that no machine can have. Others, such as a full disk, are those of this machine.
+_PATH_ERRORS = frozenset({errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR})
 _ROOT_NAME = "schema.proto"
 _STANDARD_PATH = "google/protobuf/"
 _STANDARD_FILES = frozenset(
@@ -56,7 +62,8 @@ def message_descriptors(schema: Schema) -> list[Descriptor]:
 
     Confluent's Java client does not count the entries of maps among the nested messages, and its other clients do.
 
-    Raises SchemaError if the schema is damaged or incomplete, or has no such message.
+    Raises SchemaError if the schema is damaged or incomplete, or has no such message. Raises SchemaSourceError if this
+    machine cannot compile it now, for example because its disk is full.
     """
     file = _file_descriptor(Schema(schema.kind, schema.content, schema.references))
     if isinstance(schema.message, str):
@@ -267,23 +274,37 @@ def _compiled(schema: Schema) -> dict[str, Any]:
             raise SchemaError(f"the Protobuf schema is text, but its import {name} has descriptors")
         texts[name] = reference.content
     texts = {**texts_of_imports(texts.values()), **texts}
-    with TemporaryDirectory(prefix="kafkafmt-protoc-") as folder:
-        sources, out = Path(folder, "sources"), Path(folder, "descriptors")
-        for name, text in texts.items():
-            path = sources / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            except (OSError, UnicodeEncodeError) as error:
-                problem = error.strerror if isinstance(error, OSError) else error
-                raise SchemaError(f"the Protobuf import {name} cannot be written: {problem}") from None
-        _run_compiler(sources, root, out)
-        files: dict[str, Any] = {}
-        _add_files(files, out.read_bytes(), None)
+    files: dict[str, Any] = {}
+    _add_files(files, _compiler_output(texts, root), None)
     return files
 
 
-def _run_compiler(sources: Path, root: str, out: Path) -> None:
+def _compiler_output(texts: Mapping[str, str], root: str) -> bytes:
+    """Return the FileDescriptorSet of texts by their paths."""
+    try:
+        with TemporaryDirectory(prefix="kafkafmt-protoc-") as folder:
+            for name, text in texts.items():
+                _write_source(Path(folder), name, text)
+            return _run_compiler(Path(folder), root)
+    except SchemaSourceError:
+        raise
+    except OSError as error:
+        raise SchemaSourceError(f"the Protobuf schema cannot be compiled: {error}") from None
+
+
+def _write_source(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except (OSError, UnicodeEncodeError) as error:
+        if isinstance(error, OSError) and error.errno not in _PATH_ERRORS:
+            raise
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise SchemaError(f"the Protobuf import {name} cannot be written: {problem}") from None
+
+
+def _run_compiler(sources: Path, root: str) -> bytes:
     package = find_spec("grpc_tools")
     assert package is not None
     folders = [sources, *(Path(folder, "_proto") for folder in package.submodule_search_locations or ())]
@@ -292,19 +313,39 @@ def _run_compiler(sources: Path, root: str, out: Path) -> None:
     try:
         done = subprocess.run(
             # Isolated, so that no file of the sources can be imported, whatever its name is.
-            [sys.executable, "-I", "-c", _COMPILER, modules, *paths, "--include_imports", f"-o{out}", root],
+            [
+                sys.executable,
+                "-I",
+                "-c",
+                _COMPILER,
+                modules,
+                *paths,
+                "--include_imports",
+                "-o/dev/stdout",
+                root,
+            ],
             cwd=sources,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             timeout=_COMPILE_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise SchemaError(f"protoc does not end within {_COMPILE_SECONDS} seconds") from None
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").replace(f"{sources}{os.sep}", "").splitlines()
-        problem = next((line for line in lines if " warning: " not in line and line.strip()), "")
-        raise SchemaError(f"the Protobuf schema is damaged: {problem or f'protoc returns {done.returncode}'}")
+        raise SchemaSourceError(
+            f"the Protobuf schema cannot be compiled: protoc does not end within {_COMPILE_SECONDS} seconds"
+        ) from None
+    if done.returncode == 0:
+        return done.stdout
+    lines = done.stderr.decode(errors="replace").replace(f"{sources}{os.sep}", "").splitlines()
+    problems = [line for line in lines if " warning: " not in line and line.strip()]
+    if done.returncode == _REFUSED:
+        raise SchemaError(
+            f"the Protobuf schema is damaged: {problems[0] if problems else 'protoc refuses it'}"
+        )
+    # Python ends its tracebacks with the error.
+    problem = f": {problems[-1]}" if problems else ""
+    raise SchemaSourceError(
+        f"the Protobuf schema cannot be compiled: protoc ends with status {done.returncode}{problem}"
+    )
 
 
 def _ensure_compiler() -> None:

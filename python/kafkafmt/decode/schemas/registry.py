@@ -114,9 +114,13 @@ class SchemaRegistry:
             raise UserError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")
         options = options or RegistryOptions()
         if parts.username is not None:
+            if options.username is not None or options.password is not None:
+                raise UserError("the user of a schema registry is in its URL or in its options, not in both")
             options = replace(
                 options, username=unquote(parts.username), password=unquote(parts.password or "")
             )
+        if options.password is not None and options.username is None:
+            raise UserError("the password of a schema registry needs a user name")
         if options.token is not None and options.username is not None:
             raise UserError("a schema registry takes a bearer token or a user name, not both")
         if options.token is not None and _TOKEN.fullmatch(options.token) is None:
@@ -319,6 +323,8 @@ class SchemaRegistry:
                 body = response.raw.read(_MAX_ANSWER_BYTES + 1, decode_content=False)
                 if len(body) > _MAX_ANSWER_BYTES:
                     raise SchemaSourceError(f"{url} answers with more than {_MAX_ANSWER_BYTES} bytes")
+                if response.raw.length_remaining:  # urllib3 raises only if no byte came
+                    return f"the answer ends {response.raw.length_remaining} bytes before its end"
                 return response.status_code, body
         except (requests.exceptions.SSLError, requests.exceptions.InvalidURL) as error:
             raise SchemaSourceError(f"{url}: {_cause(error)}") from None

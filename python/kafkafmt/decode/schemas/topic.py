@@ -3,14 +3,19 @@
 A record's key is the JSON object {"keytype": "SCHEMA", "subject": S, "version": N}, and its value has the id and the
 schema. The last value of a key counts, as after compaction. A version that is marked as deleted is still found by its
 id, since old records have it, but is never the newest. A null value removes a version for good.
+
+The subjects of a context are named `:.CONTEXT:SUBJECT`. An id is unique within its context only, and payloads do not
+name the context. So an id is that of the default context. If it has no such id, other contexts that have it must agree.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkafmt._util.names import some_names
 from kafkafmt.decode.binary_rows import binary_rows
 from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
 from kafkafmt.decode.schemas.source import (
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_REFERENCE_DEPTH = 20
+_DEFAULT_CONTEXT = ""
+_CONTEXT = re.compile(r":\.([^:]*):")
 
 
 class _Version(NamedTuple):
@@ -36,6 +43,18 @@ class _Version(NamedTuple):
     text: str
     references: tuple[tuple[str, str, int], ...]
     deleted: bool
+
+    @property
+    def context(self) -> str:
+        """The context of the subject."""
+        named = _CONTEXT.match(self.subject)
+        return _DEFAULT_CONTEXT if named is None else named[1]
+
+    def qualified(self, subject: str) -> str:
+        """Return the subject that this version calls `subject`: without a context, it is in that of the version."""
+        if self.context == _DEFAULT_CONTEXT or _CONTEXT.match(subject):
+            return subject
+        return f":.{self.context}:{subject}"
 
 
 class SchemasTopic:
@@ -53,11 +72,12 @@ class SchemasTopic:
         self._versions: dict[tuple[str, int], _Version] = {}
         self._read(pa.RecordBatchReader.from_stream(source))
         self._schemas: dict[tuple[str, int], Schema] = {}
-        self._by_id: dict[int | str, _Version] = {}
+        # By id or GUID, and by context.
+        self._by_id: dict[int | str, dict[str, _Version]] = {}
         for found in self._versions.values():
             for key in (found.schema_id, found.guid):
                 if key is not None:
-                    self._by_id[key] = found
+                    self._by_id.setdefault(key, {})[found.context] = found
 
     def __repr__(self) -> str:
         return f"SchemasTopic({len(self._by_id)} schemas)"
@@ -67,7 +87,13 @@ class SchemasTopic:
         found = self._by_id.get(schema_id.value) if schema_id.kind in {"id", "guid"} else None
         if found is None:
             raise UnknownSchemaError(f"{schema_id} is unknown to the topic _schemas")
-        return self._schema_of(found, kind, 0)
+        if _DEFAULT_CONTEXT in found:
+            return self._schema_of(found[_DEFAULT_CONTEXT], kind, 0)
+        if len({(version.kind, version.text) for version in found.values()}) > 1:
+            raise SchemaError(
+                f"{schema_id} has different schemas in contexts {some_names(sorted(found))} of the topic _schemas"
+            )
+        return self._schema_of(next(iter(found.values())), kind, 0)
 
     def newest(self, subject: str, kind: SchemaKind) -> Schema | None:
         """Return the newest version of a subject that is not deleted. None if there is none."""
@@ -81,6 +107,8 @@ class SchemasTopic:
         for found in self._versions.values():
             subjects.setdefault(found.subject, set()).update((found.schema_id, found.guid))
         known = [subject for subject, ids in subjects.items() if wanted <= ids]
+        if all(_DEFAULT_CONTEXT in self._by_id.get(value, ()) for value in wanted):
+            known = [subject for subject in known if _CONTEXT.match(subject) is None]
         newest = self.newest(known[0], kind) if len(known) == 1 else None
         if newest is not None:
             return newest
@@ -129,7 +157,7 @@ class SchemasTopic:
             raise SchemaError(f"{name} has references nested deeper than {_MAX_REFERENCE_DEPTH}")
         references = []
         for reference, subject, version in found.references:
-            other = self._versions.get((subject, version))
+            other = self._versions.get((found.qualified(subject), version))
             if other is None:
                 raise UnknownSchemaError(
                     f"{name} refers to version {version} of subject {subject}, which is missing"

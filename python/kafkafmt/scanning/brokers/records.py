@@ -10,7 +10,6 @@ so that the next batches are fetched meanwhile. Rows come in order.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kafkafmt._util.cores import cores
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.columns.arrow import boolean_array, int64_values
 from kafkafmt.columns.read import arrow_batches
@@ -110,7 +110,7 @@ class _Reading:
             closing(self.options.clients.consumer(fetch_bytes, **settings)) as consumer,
             closing(RangeReader(consumer, self.left, self.options, _PARTITIONS_AHEAD).runs()) as runs,
             closing(
-                in_threads(map(self._converted, _parts(runs)), _threads(), _WAITING_BATCHES)
+                in_threads(map(self._converted, _parts(runs)), min(cores(), _MOST_THREADS), _WAITING_BATCHES)
             ) as converted,
         ):
             for part, rows in converted:
@@ -173,10 +173,6 @@ class _Reading:
                 yield from bounded(
                     pa.RecordBatch.from_arrays(arrays, schema=self.output.schema), self.batch_bytes
                 )
-
-
-def _threads() -> int:
-    return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
 
 
 def _size(run: BatchRun) -> int:

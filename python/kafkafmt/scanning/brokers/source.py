@@ -7,6 +7,7 @@ the sizes of their logs, also within batches.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -64,8 +65,8 @@ class BrokerSource:
 
     partitions: those that are read; None for all of the topics. start, end: timestamps in milliseconds; None for those
     of the partitions. batch_bytes: about the size of an Arrow batch. has_answered: whether the brokers have answered
-    before. If they are unavailable later, the source waits longer for them. followed: those of the partitions that a
-    tail reads; None for all.
+    before. If they are unavailable later, the source waits longer for them, and topics and partitions may be missing.
+    followed: those of the partitions that a tail reads; None for all.
     """
 
     options: BrokerOptions
@@ -149,10 +150,17 @@ class BrokerSource:
         return _Found(ranges, {one: size / max(1, last[one] - first[one]) for one, size in sizes.items()})
 
     def _partitions(self, cluster: SourceBrokers) -> list[TopicPartition]:
-        servers = self.options.clients.bootstrap_servers
         found = set(cluster.partitions(self.topics.names)) if self.topics.names else set()
         if self.topics.globs or self.topics.is_everything:
             found.update(one for one in cluster.partitions(None) if one.topic in self.topics)
+        if self.has_answered:
+            return sorted(found if self.partitions is None else self.partitions & found)
+        self._ensure_all(found, cluster)
+        return sorted(found if self.partitions is None else self.partitions)
+
+    def _ensure_all(self, found: AbstractSet[TopicPartition], cluster: SourceBrokers) -> None:
+        """Raise ScanError if a topic or partition that is asked for is not among those found."""
+        servers = self.options.clients.bootstrap_servers
         topics = {one.topic for one in found}
         missing = self.topics.unmatched(topics)
         if missing is not None:
@@ -165,7 +173,6 @@ class BrokerSource:
             raise ScanError(
                 f"no partition {unknown[0]} in {servers}: found {some_names(map(str, sorted(found)))}"
             )
-        return sorted(found if self.partitions is None else self.partitions)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ def export(
             catalog, options of the format, and one table for all topics.
         options: as of `kafkafmt export`. Their `processes` have no effect: the session's cores take their place.
         format: parquet, delta or iceberg, if `destination` is text.
-        options: `processes` has no effect: the cores of the executors are used.
         scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan.
 
     Returns topic, location, status (`exported` or `failed`), records, undecoded, files, size_in_bytes and error.

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+import math
+import struct
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from decode.rows import batch
+from decode.test_decoding import decode
+from kafkafmt.decode import Decoding, Schema
+from kafkafmt.decode.evolving import evolved
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "is_held"),
+    [
+        (pa.array([math.inf, -math.inf, None, math.nan, 3e38]), pa.float32(), True),
+        (pa.array([math.inf, 4e38]), pa.float32(), False),
+        (pa.array([None, -4e38]), pa.float32(), False),
+        (pa.array([7e4]), pa.float16(), False),
+        (pa.array([math.inf, 7e4], pa.float32()), pa.float16(), False),
+        (pa.array([None, Decimal(10) ** 38], pa.decimal256(40)), pa.float32(), True),
+        (pa.array([None, Decimal(10) ** 39], pa.decimal256(40)), pa.float32(), False),
+    ],
+)
+def test_number_when_it_is_too_large_for_a_float_then_does_not_become_infinite(
+    array: pa.Array, kind: pa.DataType, is_held: bool
+) -> None:
+    nested = pa.StructArray.from_arrays([array], ["x"])
+    kind = pa.struct([("x", kind)])
+    if is_held:
+        assert evolved(nested, kind).field("x").null_count == array.null_count
+    else:
+        with pytest.raises(pa.ArrowInvalid, match="is beyond the range of"):
+            evolved(nested, kind)
+
+
+def test_double_when_it_does_not_fit_the_given_float_then_its_error_names_it() -> None:
+    fields = [{"name": "x", "type": "double"}]
+    schema = Schema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}))
+    kind = pa.struct([("x", pa.float32())])
+    payloads = [struct.pack("<d", number) for number in (0.5, 1e300, math.inf)]
+    decoded = decode(Decoding(value="avro", schemas=schema, reader_schema=kind), batch(payloads))
+    assert decoded.column("value").to_pylist() == [{"x": 0.5}, None, {"x": math.inf}]
+    assert decoded.column("value_error").to_pylist() == [
+        None,
+        "field x: expected a value of type float; found 1e+300",
+        None,
+    ]
