@@ -123,6 +123,7 @@ def test_table_when_it_has_a_range_of_time_then_has_the_latest_values_within_and
     assert f"is the state of a table with to {FIRST_TIMESTAMP + 45}, expected None" in other.stderr
 
 
+@pytest.mark.full
 def test_table_when_killed_then_the_next_run_goes_on_and_ends_with_the_same(
     source: Path, tmp_path: Path
 ) -> None:

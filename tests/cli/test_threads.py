@@ -41,6 +41,7 @@ def test_replay_when_several_threads_read_a_folder_then_is_that_of_one(
     assert found[1][0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [2, 16])
 def test_table_when_several_threads_read_a_folder_then_is_that_of_one(
     source: Path, tmp_path: Path, threads: int

@@ -36,6 +36,7 @@ def test_section_of_readme_when_run_then_prints_what_it_says(title: str, tmp_pat
     assert_prints_what_it_says(section("README.md", title), tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES)
 def test_page_when_run_then_prints_what_it_says(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text()
@@ -43,6 +44,7 @@ def test_page_when_run_then_prints_what_it_says(page: str, tmp_path: Path) -> No
     assert_prints_what_it_says(text, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("title", titles_with_blocks(FORENSICS))
 def test_section_of_forensics_when_run_then_prints_what_it_says(title: str, tmp_path: Path) -> None:
     text = section(FORENSICS, title)

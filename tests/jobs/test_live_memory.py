@@ -80,6 +80,7 @@ def expected_digest(logs: Logs, changes: Sequence[tuple[int, list[int]]], record
     return digest
 
 
+@pytest.mark.full
 def test_replay_of_a_cluster_when_two_threads_share_256_mib_then_is_what_brute_force_finds(
     broker: Broker, topic: Logs, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def expected_digest(logs: dict[TopicPartition, list[Entry]], seed: int) -> tuple
     raise AssertionError
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_replay_and_table_when_the_address_space_is_bounded_then_are_what_brute_force_finds(
     tmp_path: Path,

@@ -6,6 +6,8 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from kafkafmt.memory import ThreadPlan
 from mirror.page import BLOCK, ROOT, Session, without_durations
 
@@ -18,6 +20,7 @@ def without_peaks(text: str) -> str:
     return PEAK.sub("0", text)
 
 
+@pytest.mark.full
 def test_page_when_run_then_prints_what_it_says(tmp_path: Path) -> None:
     session = Session(tmp_path, {})
     for block in BLOCK.finditer(PAGE):

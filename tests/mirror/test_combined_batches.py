@@ -165,6 +165,7 @@ def test_offsets_when_they_were_deleted_within_a_batch_to_combine_then_the_other
     assert map_in(kept_in, source).look_up(written.offsets[-1]) == arrived(tmp_path / "west")[-1][1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recreated_at", ["source", "target"])
 def test_recreated_topic_when_batches_were_combined_then_is_never_spliced(
     tmp_path: Path, recreated_at: str
@@ -193,6 +194,7 @@ def test_recreated_topic_when_batches_were_combined_then_is_never_spliced(
 # Kills
 
 
+@pytest.mark.full
 def test_mirror_when_it_is_killed_while_it_combines_then_loses_nothing_and_counts_what_may_be_doubled(
     west: str, tmp_path: Path, mirror: MakeMirror, seed: int
 ) -> None:

@@ -512,6 +512,7 @@ def test_source_when_a_mirror_follows_it_then_may_be_empty_but_not_too_high(tmp_
 MOST_FILES, MANY = 96, 200
 
 
+@pytest.mark.full
 def test_mirror_when_partitions_are_more_than_files_may_be_open_then_copies_all(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     for number in range(MANY):

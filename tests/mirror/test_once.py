@@ -94,6 +94,7 @@ def test_once_when_the_group_has_another_member_then_a_folder_gets_all_partition
         assert log_bytes(tmp_path / "target" / f"t-{number}") == log_bytes(tmp_path / "east" / f"t-{number}")
 
 
+@pytest.mark.full
 @on_endpoints
 def test_once_when_another_member_keeps_partitions_then_says_which_were_not_reached(
     east: str, west: str

@@ -103,6 +103,7 @@ def test_recreated_topic_when_a_cluster_has_the_old_one_then_stops_until_it_is_r
         assert end_of(target, "t") == 400
 
 
+@pytest.mark.full
 @pytest.mark.clients
 @pytest.mark.parametrize("kept_in", ["a topic", "a file"])
 def test_topic_of_the_target_when_it_is_recreated_then_is_mirrored_again_unless_it_has_records(
@@ -134,6 +135,7 @@ def test_topic_of_the_target_when_it_is_recreated_then_is_mirrored_again_unless_
         assert again.errors.count("created again at the target") == 1
 
 
+@pytest.mark.full
 @pytest.mark.clients
 @pytest.mark.parametrize("beginning", ["earliest", "latest"])
 def test_topic_of_the_target_when_its_partitions_are_others_then_is_mirrored_again_unless_it_has_records_in_any(

@@ -38,6 +38,7 @@ def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]
         yield running.address, folder / "west.log"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("password", [PASSWORD, PASSWORD + "-wrong"], ids=["right", "wrong"])
 @pytest.mark.parametrize("side", ["source", "target"])

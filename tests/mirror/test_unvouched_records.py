@@ -24,6 +24,7 @@ def west(tmp_path: Path) -> Iterator[str]:
         yield running.address
 
 
+@pytest.mark.full
 def test_records_when_another_source_brought_them_then_are_refused_unless_appended(
     west: str, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_records_when_the_map_knows_other_partitions_alone_then_theirs_is_refuse
     assert "--append" in line
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kept_in", ["a topic", "a file"])
 def test_records_when_they_are_behind_the_end_of_the_map_then_are_refused_unless_appended(
     west: str, tmp_path: Path, kept_in: str
@@ -96,6 +98,7 @@ def test_records_when_they_are_behind_the_end_of_the_map_then_are_refused_unless
     assert (again.status, again.summary["records"]) == (0, 0)
 
 
+@pytest.mark.full
 def test_records_when_they_are_repartitioned_then_the_whole_topic_must_be_empty(
     west: str, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def bytes_of(path: object, topic: str, partition: int = 0) -> bytes:
     return b"".join(bytes(batch.buffer) for batch in log.batches())
 
 
+@pytest.mark.full
 def test_mirror_when_the_target_is_in_an_object_store_then_it_has_the_batches_a_folder_gets(
     store: str, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def client(logs: Path) -> Iterator[RawClient]:
         yield client
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["alone", "workers"])
 @pytest.mark.parametrize(
     "request_for",

@@ -89,6 +89,7 @@ class Session:
             self._endpoint.stop()
 
 
+@pytest.mark.full
 @pytest.mark.clients
 @pytest.mark.parametrize("text", [PAGE, README, TUTORIAL], ids=["page", "readme", "tutorial"])
 def test_text_when_run_then_prints_what_it_says(

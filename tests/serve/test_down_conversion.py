@@ -146,6 +146,7 @@ def test_new_consumer_when_a_codec_is_set_then_gets_what_is_stored(tmp_path: Pat
     run(tmp_path, scenario, downconversion_codec=Codec.LZ4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("codec", [None, Codec.GZIP, Codec.ZSTD], ids=str)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_kip_188_metrics_when_the_only_batch_is_converted_while_planning_then_have_its_time_and_memory(

@@ -247,6 +247,7 @@ def test_client_when_it_goes_while_its_fetch_waits_then_nothing_of_it_is_left(
     assert_files_are_closed(other, before)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_clients_when_ten_thousand_come_and_go_then_nothing_of_them_is_left(
     served: Served | Gatewayed, other: RawClient
@@ -341,6 +342,7 @@ def test_request_when_it_names_as_many_as_it_can_then_others_have_their_turn(
         assert turns > LEAST_TURNS
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 @pytest.mark.parametrize("version", [0, 3])
 def test_fetch_when_many_partitions_are_converted_then_one_batch_is_held_of_all(

@@ -218,6 +218,7 @@ def test_groups_when_nobody_reads_their_descriptions_then_the_process_takes_no_m
             assert crowd.taken_mib < 128
 
 
+@pytest.mark.full
 def test_workers_when_nobody_reads_descriptions_of_groups_then_all_processes_take_no_more_than_their_memory(
     serving: Serving,
     logs: Path,
@@ -231,6 +232,7 @@ def test_workers_when_nobody_reads_descriptions_of_groups_then_all_processes_tak
             assert other.ask(join(group="others", metadata=bytes(500 * KIB)), 3).error_code == 0
 
 
+@pytest.mark.full
 def test_workers_when_nobody_reads_large_metadata_then_all_processes_take_no_more_than_their_memory(
     serving: Serving,
     logs: Path,
@@ -240,6 +242,7 @@ def test_workers_when_nobody_reads_large_metadata_then_all_processes_take_no_mor
         assert crowd.taken_mib < 192
 
 
+@pytest.mark.full
 def test_workers_when_many_pass_on_large_requests_then_all_processes_take_no_more_than_their_memory(
     serving: Serving,
     logs: Path,

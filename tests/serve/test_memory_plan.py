@@ -76,6 +76,7 @@ def produce(endpoint: EndpointProcess) -> None:
             future.get(timeout=240)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")
 def test_endpoint_when_slow_consumers_convert_and_others_produce_then_takes_no_more_than_its_memory(
     endpoint: EndpointProcess,

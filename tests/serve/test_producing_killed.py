@@ -59,6 +59,7 @@ def produce(bootstrap: str, sent: Sent) -> None:
     assert producer.flush(SECONDS) == 0
 
 
+@pytest.mark.full
 @pytest.mark.clients
 def test_records_when_the_endpoint_is_killed_then_those_acknowledged_are_there_once(tmp_path: Path) -> None:
     set_topic_config(tmp_path, "t", TopicConfig(PARTITIONS, {"segment.bytes": "20000"}))

@@ -81,6 +81,7 @@ def fetches_counted(metrics: str, more_than: int) -> int:
     return int(found)
 
 
+@pytest.mark.full
 def test_group_when_its_members_are_at_several_workers_then_has_one_coordinator_that_remembers(
     logs: Path, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_worker_when_killed_then_another_takes_its_place_and_nothing_is_lost(log
         assert served.wait() == 0
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="Linux, where the end of others' children can be awaited"
 )

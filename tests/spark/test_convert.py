@@ -27,6 +27,7 @@ TO_V1 = ("--to-magic", 1, "--zstd-fallback", "lz4")
 pytestmark = pytest.mark.spark  # in processes of its own: any worker starts them
 
 
+@pytest.mark.full
 def test_real_logs_when_converted_on_spark_then_are_those_of_the_local_engine(tmp_path: Path) -> None:
     assert run("convert", LOGS, tmp_path / "local", *TO_V1).exit_code == 0
     found = convert_on_spark(LOGS, tmp_path / "spark", *TO_V1, "--json")
@@ -41,6 +42,7 @@ def test_real_logs_when_converted_on_spark_then_are_those_of_the_local_engine(tm
     assert json_lines(again.stdout)[-1]["summary"]["unchanged"] == summary["summary"]["segments"]
 
 
+@pytest.mark.full
 def test_target_when_in_a_store_then_has_the_files_of_a_local_one_and_is_complete(
     tmp_path: Path, s3_options: Mapping[str, str], s3: FileSystem
 ) -> None:

@@ -24,6 +24,7 @@ def keys(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_real_logs_when_erased_on_spark_then_are_those_of_the_local_engine(
     spark: SparkSession, tmp_path: Path, keys: Path
 ) -> None:

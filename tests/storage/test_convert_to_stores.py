@@ -137,6 +137,7 @@ def test_convert_when_the_store_refuses_a_segment_then_it_fails_and_the_target_i
     assert manifest(there) == sizes(there)
 
 
+@pytest.mark.full
 def test_convert_when_killed_before_any_upload_then_the_next_run_completes_the_target(
     store: FaultyStore, source: Path, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_consumer_when_another_comes_after_it_then_that_goes_on_behind_its_commi
     assert sorted(records) == ALL
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", CONSUMERS)
 def test_consumers_when_the_endpoint_is_killed_under_load_then_each_record_is_delivered_once(
     group: str, make: MakeConsumer, tmp_path: Path

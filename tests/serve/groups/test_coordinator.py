@@ -435,6 +435,7 @@ def delete_offsets(partitions: Mapping[str, Iterable[int]]) -> Any:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "request_",
     [

@@ -194,6 +194,7 @@ for stage in range(60):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_driver_when_killed_anywhere_in_a_commit_then_the_next_write_shows_all_or_nothing(
     tmp_path: Path, overwrite: bool

@@ -280,6 +280,7 @@ def kill_driver(
     return found.returncode != 0, is_committed
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("stage", "committed"), [(1, False), (4, True), (12, True)])
 def test_driver_when_killed_in_a_commit_then_the_next_run_shows_all_or_nothing(
     target: RemotePath,
