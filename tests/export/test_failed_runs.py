@@ -14,13 +14,13 @@ import deltalake
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, RESTError
 from pyiceberg.table import DataScan
 
-import kafkafmt.export.iceberg
 from export.exporting import export, places, read
 from export.scans import folder_scan, write_log
-from export.test_iceberg import destination_of, offsets, table_of
+from export.test_iceberg import destination_of
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.plan import ExportOptions, ScanSource, plan_table
@@ -150,8 +150,8 @@ class _KillingScan:
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         return self.scan.ranges()
 
-    def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> ScanSource:
-        return _KillingScan(self.scan.within(ranges))
+    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> ScanSource:
+        return _KillingScan(self.scan.continuing(ranges, known))
 
     def of_topic(self, topic: str) -> ScanSource:
         return _KillingScan(self.scan.of_topic(topic))
@@ -187,26 +187,6 @@ def test_export_when_a_run_was_killed_while_it_wrote_its_file_then_the_next_one_
     assert not list(runs.iterdir())
 
 
-def test_commit_when_its_last_request_is_repeated_then_its_files_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, lake = tmp_path / "logs", tmp_path / "lake"
-    write_log(source, "orders-0", 0, 100)
-    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
-    files = [file for task in plan.tasks for file in task.run_task()]
-    table: Any = plan.table
-    once = table._commit_once
-
-    def repeated(*arguments: Any) -> None:
-        once(*arguments)
-        raise CommitFailedException("409")  # of the same request once more, as its answer was lost
-
-    table._commit_once = repeated
-    monkeypatch.setattr(kafkafmt.export.iceberg, "_ATTEMPTS", 1)
-    plan.commit(files)
-    assert offsets(table_of(lake)) == list(range(100))
-
-
 def test_commit_when_the_last_attempt_fails_then_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +194,8 @@ def test_commit_when_the_last_attempt_fails_then_is_a_conflict(
     write_log(source, "orders-0", 0, 100)
     plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
     files = [file for task in plan.tasks for file in task.run_task()]
-    table: Any = plan.table
-    table._commit_once = fail_with(CommitFailedException("409"))
+    monkeypatch.setattr(SqlCatalog, "commit_table", fail_with(CommitFailedException("409")))
     with pytest.raises(TableConflictError, match="409"):
         plan.commit(files)
     assert not list(lake.rglob("*.parquet"))
+    assert not list(lake.rglob("*.avro"))
