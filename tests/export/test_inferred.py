@@ -16,6 +16,7 @@ from export.test_iceberg import destination_of, table_of
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.decode import Decoding
 from kafkafmt.export import ExportOptions, TableReport, export_topics
+from kafkafmt.export.errors import SchemaConflictError
 from kafkafmt.export.plan import preview_table
 from kafkafmt.export.schemas import scan_columns
 from kafkafmt.export.tables import Destination
@@ -131,6 +132,23 @@ def test_json_when_values_do_not_fit_the_columns_then_are_counted(tmp_path: Path
         (None, 2, False),
         (3, 3, True),
         (None, 4, True),
+    ]
+
+
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_json_when_the_table_has_text_then_is_a_conflict(tmp_path: Path, side: str) -> None:
+    nested = ExportOptions(flatten=False)
+    put(tmp_path / "logs", 0, {"id": 0})
+    run(tmp_path, nested, **{side: "text"})
+    put(tmp_path / "logs", 1, {"id": 1})
+    with pytest.raises(SchemaConflictError, match=f"column '{side}': the table has string"):
+        run(tmp_path, nested, **{side: "json"})
+    with pytest.raises(SchemaConflictError):
+        run(tmp_path, **{side: "json"})
+    assert run(tmp_path, nested, **{side: "text"}).undecoded == 0
+    assert rows_of(tmp_path, side, by='"offset"') == [
+        ('{"k":0}',) if side == "key" else ('{"id": 0}',),
+        ('{"k":1}',) if side == "key" else ('{"id": 1}',),
     ]
 
 

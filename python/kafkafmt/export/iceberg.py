@@ -262,7 +262,7 @@ class IcebergTable:
     ) -> None:
         """Commit, or raise CommitFailedException or ValidationException after the manifests were removed.
 
-        If the answer of a catalog is lost, its request is repeated, and conflicts with its own commit. This is no error.
+        If the answer of the catalog is lost, the request is repeated, and conflicts with itself. This is no error.
         """
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
