@@ -14,13 +14,13 @@ import deltalake
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, RESTError
 from pyiceberg.table import DataScan
 
-import kafkafmt.export.iceberg
 from export.exporting import export, places, read
 from export.scans import folder_scan, write_log
-from export.test_iceberg import destination_of, offsets, table_of
+from export.test_iceberg import destination_of
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.plan import ExportOptions, ScanSource, plan_table
@@ -117,10 +117,11 @@ def test_compact_and_upsert_when_pyiceberg_raises_then_the_error_is_one_line(
 
 
 @dataclass(frozen=True)
-class _KillingPart:
-    """A part of a scan whose process is killed after its first rows were written."""
+class _BrokenPart:
+    """A part of a scan that raises, or whose process is killed, after its first rows were written."""
 
     part: ScanTask
+    is_killed: bool
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
@@ -132,12 +133,17 @@ class _KillingPart:
 
     def read(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         yield from self.part.read(columns)
-        os.kill(os.getpid(), signal.SIGKILL)
+        if self.is_killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ValueError("damaged")
 
 
 @dataclass(frozen=True)
-class _KillingScan:
+class _BrokenScan:
+    """A scan whose topic `orders` has broken parts."""
+
     scan: ScanSource
+    is_killed: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -151,13 +157,14 @@ class _KillingScan:
         return self.scan.ranges()
 
     def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> ScanSource:
-        return _KillingScan(self.scan.continuing(ranges, known))
+        return _BrokenScan(self.scan.continuing(ranges, known), self.is_killed)
 
     def of_topic(self, topic: str) -> ScanSource:
-        return _KillingScan(self.scan.of_topic(topic))
+        found = self.scan.of_topic(topic)
+        return _BrokenScan(found, self.is_killed) if topic == "orders" else found
 
     def tasks(self, split_bytes: int) -> Sequence[ScanTask]:
-        return [_KillingPart(part) for part in self.scan.tasks(split_bytes)]
+        return [_BrokenPart(part, self.is_killed) for part in self.scan.tasks(split_bytes)]
 
 
 def test_export_when_a_process_is_killed_then_the_next_run_removes_its_files(tmp_path: Path) -> None:
@@ -166,13 +173,31 @@ def test_export_when_a_process_is_killed_then_the_next_run_removes_its_files(tmp
     with pytest.raises(ExportError, match="a process was killed"):
         list(
             run_export(
-                _KillingScan(folder_scan(source)), destination(lake, "delta"), ExportOptions(processes=2)
+                _BrokenScan(folder_scan(source), is_killed=True),
+                destination(lake, "delta"),
+                ExportOptions(processes=2),
             )
         )
     left = list((lake / "orders").glob("*.parquet"))
     assert left
     assert export(source, lake, "delta")[0].rows == 10
     assert not [path for path in left if path.exists()]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_export_when_a_table_fails_and_its_files_cannot_be_removed_then_the_others_are_exported(
+    tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for topic in ("orders", "users"):
+        write_log(source, f"{topic}-0", 0, 10)
+    broken, options = _BrokenScan(folder_scan(source)), ExportOptions(processes=processes)
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkafmt.export.delta.DeltaTable.abort", fail_with(OSError("no answer")))
+        reports = {report.topic: report for report in run_export(broken, destination(lake, "delta"), options)}
+    assert (str(reports["orders"].error), reports["users"].error) == ("damaged", None)
+    assert list((lake / "orders" / "_kafkafmt" / "runs").glob("*.json"))
+    assert [report.rows for report in export(source, lake, "delta")] == [10, 0]
 
 
 def test_export_when_a_run_was_killed_while_it_wrote_its_file_then_the_next_one_removes_it(
@@ -187,26 +212,6 @@ def test_export_when_a_run_was_killed_while_it_wrote_its_file_then_the_next_one_
     assert not list(runs.iterdir())
 
 
-def test_commit_when_its_last_request_is_repeated_then_its_files_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, lake = tmp_path / "logs", tmp_path / "lake"
-    write_log(source, "orders-0", 0, 100)
-    plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
-    files = [file for task in plan.tasks for file in task.run_task()]
-    table: Any = plan.table
-    once = table._commit_once
-
-    def repeated(*arguments: Any) -> None:
-        once(*arguments)
-        raise CommitFailedException("409")  # of the same request once more, as its answer was lost
-
-    table._commit_once = repeated
-    monkeypatch.setattr(kafkafmt.export.iceberg, "_ATTEMPTS", 1)
-    plan.commit(files)
-    assert offsets(table_of(lake)) == list(range(100))
-
-
 def test_commit_when_the_last_attempt_fails_then_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +219,8 @@ def test_commit_when_the_last_attempt_fails_then_is_a_conflict(
     write_log(source, "orders-0", 0, 100)
     plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
     files = [file for task in plan.tasks for file in task.run_task()]
-    table: Any = plan.table
-    table._commit_once = fail_with(CommitFailedException("409"))
+    monkeypatch.setattr(SqlCatalog, "commit_table", fail_with(CommitFailedException("409")))
     with pytest.raises(TableConflictError, match="409"):
         plan.commit(files)
     assert not list(lake.rglob("*.parquet"))
+    assert not list(lake.rglob("*.avro"))

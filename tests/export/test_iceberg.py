@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
@@ -169,6 +170,7 @@ def test_commit_when_another_writer_appends_meanwhile_then_both_are_kept(tmp_pat
     plan.table.require = require_and_append
     plan.commit(files)
     assert offsets(table_of(lake)) == [-1, *range(200)]
+    ensure_no_file_is_left(lake)
 
 
 def test_commit_when_another_export_has_committed_then_is_refused_and_its_files_are_removed(
@@ -189,21 +191,23 @@ def test_commit_when_another_export_has_committed_then_is_refused_and_its_files_
     assert not list(lake.rglob(f"*{plan.run}*.parquet"))
 
 
+@pytest.mark.parametrize("attempts", [1, 8])
 def test_commit_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_success(
-    tmp_path: Path,
+    tmp_path: Path, attempts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, lake = source_with(tmp_path / "logs", 0), tmp_path / "lake"
     plan = plan_table("orders", folder_scan(source), destination_of(lake), ExportOptions())
     files = [file for task in plan.tasks for file in task.run_task()]
-    table: Any = plan.table
-    once = table._commit_once
+    commit_table = SqlCatalog.commit_table
 
     def repeated(*arguments: Any) -> None:
-        once(*arguments)
+        commit_table(*arguments)
         raise CommitFailedException("409")  # of the same request once more, as its answer was lost
 
-    table._commit_once = repeated
-    plan.commit(files)
+    monkeypatch.setattr("kafkafmt.export.iceberg._ATTEMPTS", attempts)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlCatalog, "commit_table", repeated)
+        plan.commit(files)
     assert offsets(table_of(lake)) == list(range(100))
     assert export(source, lake)[0].rows == 0
 
@@ -245,6 +249,18 @@ def present(lake: Path) -> Sequence[int]:
     return offsets(table_of(lake)) if catalog.table_exists(("raw", "orders")) else []
 
 
+def ensure_no_file_is_left(lake: Path) -> None:
+    table = table_of(lake)
+    folder = Path(table.location().removeprefix("file://"))
+    used = {
+        *table.inspect.all_files()["file_path"].to_pylist(),
+        *table.inspect.all_manifests()["path"].to_pylist(),
+    }
+    used |= {one.manifest_list for one in table.snapshots()}
+    left = {str(path) for name in ("*.parquet", "*.avro") for path in folder.rglob(name)}
+    assert left == {path.removeprefix("file://") for path in used}
+
+
 @pytest.mark.parametrize(
     "kills",
     [
@@ -272,15 +288,8 @@ def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_f
     assert uncommitted > kills // 4
     export(source, lake)
     assert present(lake) == list(range(end + 100))
-    table = table_of(lake)
-    folder = Path(table.location().removeprefix("file://"))
-    used = {
-        *table.inspect.all_files()["file_path"].to_pylist(),
-        *table.inspect.all_manifests()["path"].to_pylist(),
-    }
-    used |= {one.manifest_list for one in table.snapshots()}
-    left = {str(path) for name in ("*.parquet", "*.avro") for path in folder.rglob(name)}
-    assert left == {path.removeprefix("file://") for path in used}
+    ensure_no_file_is_left(lake)
+    folder = Path(table_of(lake).location().removeprefix("file://"))
     assert not list((folder / "_kafkafmt" / "runs").iterdir())
 
 

@@ -16,6 +16,7 @@ from export.test_iceberg import destination_of, table_of
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.decode import Decoding
 from kafkafmt.export import ExportOptions, TableReport, export_topics
+from kafkafmt.export.errors import SchemaConflictError
 from kafkafmt.export.plan import preview_table
 from kafkafmt.export.schemas import scan_columns
 from kafkafmt.export.tables import Destination
@@ -55,7 +56,7 @@ def rows_of(
     elif kind == "delta":
         rows = duckdb.arrow(deltalake.DeltaTable(table).to_pyarrow_dataset())
     else:
-        rows = duckdb.read_parquet(f"{table}/*.parquet", union_by_name=True)
+        rows = duckdb.read_parquet(f"{table}/**/*.parquet", union_by_name=True)
     return rows.order(by).project(names).fetchall()
 
 
@@ -77,6 +78,38 @@ def test_json_when_a_producer_adds_a_field_then_the_next_run_adds_a_column(tmp_p
         (2, "Bern", None, None),
         (3, "Thun", 3600, None),
     ]
+
+
+@pytest.mark.parametrize("partition_by", ["", "kafka_partition, hour(kafka_timestamp)"])
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_json_when_a_producer_adds_a_field_to_a_nested_object_then_the_next_run_adds_it(
+    tmp_path: Path, kind: str, partition_by: str
+) -> None:
+    options = ExportOptions(partition_by)
+    place = {"city": "Bern", "tags": [{"a": 1}]}
+    put(tmp_path / "logs", 0, {"place": place})
+    run(tmp_path, options, kind)
+    put(tmp_path / "logs", 1, {"place": {"zip": 3600, "tags": [{"a": 2, "b": {"c": "x"}}]}, "new": 1})
+    assert run(tmp_path, options, kind).undecoded == 0
+    put(tmp_path / "logs", 2, {"place": place})
+    assert run(tmp_path, options, kind).undecoded == 0
+    names = "place.city, place.zip, place.tags[1].a, place.tags[1].b.c, new"
+    assert rows_of(tmp_path, names, kind) == [
+        ("Bern", None, 1, None, None),
+        (None, 3600, 2, "x", 1),
+        ("Bern", None, 1, None, None),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_json_when_rows_are_replaced_and_a_nested_object_has_a_new_field_then_the_table_gets_it(
+    tmp_path: Path, kind: str
+) -> None:
+    options = ExportOptions(mode="upsert")
+    for first, place in ((0, {"city": "Bern"}), (2, {"city": "Thun", "zip": 3600})):
+        put(tmp_path / "logs", first, {"place": place})
+        run(tmp_path, options, kind)
+    assert rows_of(tmp_path, "place.city, place.zip", kind) == [("Bern", None), ("Thun", 3600)]
 
 
 def test_json_when_the_first_records_of_a_run_have_fewer_fields_then_the_columns_keep_their_types(
@@ -131,6 +164,23 @@ def test_json_when_values_do_not_fit_the_columns_then_are_counted(tmp_path: Path
         (None, 2, False),
         (3, 3, True),
         (None, 4, True),
+    ]
+
+
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_json_when_the_table_has_text_then_is_a_conflict(tmp_path: Path, side: str) -> None:
+    nested = ExportOptions(flatten=False)
+    put(tmp_path / "logs", 0, {"id": 0})
+    run(tmp_path, nested, **{side: "text"})
+    put(tmp_path / "logs", 1, {"id": 1})
+    with pytest.raises(SchemaConflictError, match=f"column '{side}': the table has string"):
+        run(tmp_path, nested, **{side: "json"})
+    with pytest.raises(SchemaConflictError):
+        run(tmp_path, **{side: "json"})
+    assert run(tmp_path, nested, **{side: "text"}).undecoded == 0
+    assert rows_of(tmp_path, side, by='"offset"') == [
+        ('{"k":0}',) if side == "key" else ('{"id": 0}',),
+        ('{"k":1}',) if side == "key" else ('{"id": 1}',),
     ]
 
 

@@ -51,14 +51,16 @@ def plan_decoder(
     if not sides:
         raise UserError(f"{' and '.join(decoding.sides())} are decoded, but are not among the columns")
     decoders = {
-        side: _Planner(decoding, side, schemas, topics, sample, _type_of(known, side)).decoder()
+        side: _Planner(decoding, side, schemas, topics, sample, _record_type(known, side)).decoder()
         for side in sides
     }
     return BatchDecoder(columns, decoders, decoding.on_error)
 
 
-def _type_of(known: pa.Schema | None, side: Side) -> pa.DataType | None:
-    return known.field(side).type if known is not None and side in known.names else None
+def _record_type(known: pa.Schema | None, side: Side) -> pa.DataType | None:
+    """Return the type of earlier keys or values if they are records: types of JSON are inferred for objects only."""
+    kind = known.field(side).type if known is not None and side in known.names else None
+    return kind if kind is not None and pa.types.is_struct(kind) else None
 
 
 def schema_source(schemas: Schemas) -> SchemaSource | Schema:
@@ -84,7 +86,7 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
 
 @dataclass
 class _Planner:
-    """Finds the type of keys or of values. known: that of earlier records, if it is known."""
+    """Finds the type of keys or of values. known: that of earlier ones, if they were records."""
 
     decoding: DecodingOptions
     side: Side

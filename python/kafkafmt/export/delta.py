@@ -127,7 +127,7 @@ class DeltaTable:
                     raise_if_key_not_exists=False,
                 )
         elif merged != state.schema:
-            self._add_columns(merged, state.schema)
+            self._add_columns(merged)
         return dataclasses.replace(
             state, schema=merged, partitioning=tuple(partitioning), version=self._require().version()
         )
@@ -281,19 +281,16 @@ class DeltaTable:
         except DeltaError as error:
             raise ExportError(f"{self.location}: {_one_line(error)}") from error
 
-    def _add_columns(self, merged: pa.Schema, before: pa.Schema) -> None:
-        from deltalake import Schema
+    def _add_columns(self, merged: pa.Schema) -> None:
+        """Add the columns, and the fields within columns, that the table lacks: by a write without rows."""
+        from deltalake import write_deltalake
 
-        known = {one.name: one.type for one in before}
-        for one in merged:
-            if one.name in known and known[one.name] != one.type:
-                raise ExportError(
-                    f"{self.location}: column {one.name!r}: expected {known[one.name]}, as the table has, found "
-                    f"{one.type}: deltalake cannot add fields within a column; export to a new table"
-                )
-        new = Schema.from_arrow(pa.schema([one for one in merged if one.name not in known]))
+        table = self._require()
+        new = {one.name: one for one in merged}
+        fields = [new.pop(one.name, one) for one in pa.schema(table.schema())]
+        rows = pa.schema([*fields, *new.values()]).empty_table()
         with self._errors():
-            self._require().alter.add_columns(list(new.fields))
+            write_deltalake(table, rows, mode="append", schema_mode="merge")
 
     def _remove_files_of(self, runs: Mapping[str, float]) -> None:
         """Remove the files of killed runs that did not commit. If the log is too short to tell, they stay.

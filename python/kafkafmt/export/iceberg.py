@@ -148,9 +148,6 @@ class IcebergTable:
         self._lease.ensure_held()
         table = self.require()
         for attempt in range(_ATTEMPTS):
-            # If the answer of a catalog is lost, the request is repeated, and conflicts with its own commit.
-            if attempt and _has_committed(table, commit.run):
-                break
             current = self._state_of(table)
             if commit.files and current.partitioning != state.partitioning:
                 raise self._conflict("it has changed the partitioning")
@@ -169,9 +166,9 @@ class IcebergTable:
                     self._commit_once(table, commit, current, removed)
                 break
             except (CommitFailedException, ValidationException) as error:
-                table = self.require()
-                if attempt == _ATTEMPTS - 1 and not _has_committed(table, commit.run):
+                if attempt == _ATTEMPTS - 1:
                     raise self._conflict(_one_line(error)) from error
+                table = self.require()
         return self._state_of(self.require())
 
     def abort(self, files: Sequence[DataFile]) -> None:
@@ -263,23 +260,37 @@ class IcebergTable:
     def _commit_once(
         self, table: Table, commit: TableCommit, state: TableState, removed: Sequence[FileScanTask]
     ) -> None:
+        """Commit, or raise CommitFailedException or ValidationException after the manifests were removed.
+
+        If the answer of the catalog is lost, the request is repeated, and conflicts with itself. This is no error.
+        """
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
         # Retries of pyiceberg would not compare offsets. This changes only the properties in memory.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         offsets = encoded_offsets({**state.offsets, **commit.offsets})
         summary = {OFFSETS: offsets, RUN: commit.run}
         # The name of its files tells the next run which ones a killed run has left.
         name = uuid.UUID(commit.run)
-        with table.transaction() as transaction:
-            number = str(table.metadata.next_sequence_number())
-            transaction.set_properties({OFFSETS: offsets, _SEQUENCE_NUMBER: number})
-            update = transaction.update_snapshot(summary)
-            producer = update.overwrite(name) if removed else update.fast_append()
-            producer.commit_uuid = name
-            with producer:
+        transaction = table.transaction()
+        number = str(table.metadata.next_sequence_number())
+        transaction.set_properties({OFFSETS: offsets, _SEQUENCE_NUMBER: number})
+        update = transaction.update_snapshot(summary)
+        producer: Any = update.overwrite(name) if removed else update.fast_append()
+        producer.commit_uuid = name
+        # pyiceberg removes the manifests after any conflict, from version 0.12 on: also those of the current snapshot.
+        remove_manifests = getattr(producer, "_clean_all_uncommitted", lambda: None)
+        producer._clean_all_uncommitted = lambda: None
+        try:
+            with transaction, producer:
                 for file in data_files(table, state.partitioning, commit.files):
                     producer.append_data_file(file)
                 for task in removed:
                     producer.delete_data_file(task.file)
+        except (CommitFailedException, ValidationException):
+            if not _has_committed(self.require(), commit.run):
+                remove_manifests()
+                raise
 
     def _conflict(self, what: str) -> TableConflictError:
         return TableConflictError(

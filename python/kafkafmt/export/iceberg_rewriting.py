@@ -5,7 +5,7 @@ Files are read by `pyiceberg`, which applies delete files and older schemas, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from kafkafmt.export.layout import FileLayout
 from kafkafmt.export.schemas import DELETED, KAFKA_PREFIX, conform
-from kafkafmt.export.upsert import is_newer, matches
+from kafkafmt.export.upsert import LatestKeys, is_newer
 from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.export.writing import TableWriter, below
 from kafkafmt.storage import storage_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from pyiceberg.table import FileScanTask, Table
 
     from kafkafmt.export.layout import WriteOptions
@@ -71,9 +72,9 @@ def rewrite(
     table: Table,
     tasks: Sequence[FileScanTask],
     target: tuple[StoragePath, TableState, WriteOptions],
-    kept: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+    is_kept: NDArray[np.bool_] | None = None,
 ) -> list[DataFile]:
-    """Write the rows of files to new files, and return these. kept: selects rows of a batch.
+    """Write the rows of files to new files, and return these. is_kept: of each row; None if all are.
 
     prefix: of the names of the files. target: the folder of data files, the state of the table, and how to write. If it
     fails, it removes its files.
@@ -81,9 +82,14 @@ def rewrite(
     folder, state, options = target
     assert state.schema is not None
     writer = TableWriter(prefix, _layout(folder, state), options)
+    first = 0
     try:
         for batch in read_files(table, tasks):
-            writer.write(conform(kept(batch), state.schema))
+            if is_kept is not None:
+                own = is_kept[first : first + batch.num_rows]
+                first += batch.num_rows
+                batch = batch.filter(pa.array(own))
+            writer.write(conform(batch, state.schema))
         return writer.close()
     except BaseException:
         writer.abort()
@@ -97,29 +103,31 @@ def merged_files(
     columns: UpsertColumns,
     target: tuple[StoragePath, TableState, WriteOptions],
 ) -> tuple[list[DataFile], list[FileScanTask]]:
-    """Write the latest rows, and the files that have rows with their keys without these. Memory: the latest rows.
+    """Write the latest rows, and the files that have rows with their keys without these.
 
-    target: as of `rewrite`. Returns the new files, and those of the table that they replace.
+    target: as of `rewrite`. Returns the new files, and those of the table that they replace. Memory: the latest rows,
+    and the keys of one file.
     """
     folder, state, options = target
     assert state.schema is not None
     keys = [columns(name) for name in ("topic", "key", "partition", "timestamp")]
     is_stale = np.zeros(latest.num_rows, np.bool_)
-
-    def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = matches(batch, latest, columns)
-        newer = is_newer(batch, latest, found, columns)
-        is_stale[found[(found >= 0) & ~newer]] = True
-        return batch if not newer.any() else batch.filter(pa.array(~newer))
-
+    latest_keys = LatestKeys(latest, columns)
     added: list[DataFile] = []
     removed: list[FileScanTask] = []
     writer = TableWriter(f"{prefix}-latest", _layout(folder, state), options)
     try:
         for number, task in enumerate(table.scan().plan_files()):
-            if any(kept(batch).num_rows < batch.num_rows for batch in read_files(table, [task], keys)):
+            batches = list(read_files(table, [task], keys))
+            if not batches:  # all of its rows are deleted
+                continue
+            rows = pa.Table.from_batches(batches)
+            found = latest_keys.matches(rows)
+            newer = is_newer(rows, latest, found, columns)
+            is_stale[found[(found >= 0) & ~newer]] = True
+            if newer.any():
                 removed.append(task)
-                added += rewrite(f"{prefix}-{number:05}", table, [task], target, kept)
+                added += rewrite(f"{prefix}-{number:05}", table, [task], target, ~newer)
         deleted = latest.column(DELETED).to_numpy()
         rows = latest.filter(pa.array(~(deleted | is_stale))).drop_columns([DELETED])
         for batch in rows.to_batches():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -83,7 +83,7 @@ def run_export(
             for task in plan.tasks:
                 files += task.run_task(progress)
         except BaseException as error:
-            plan.abort(files)
+            abort(plan, files)
             if not isinstance(error, FAILURES):
                 raise
             yield failed(plan, error)
@@ -99,6 +99,12 @@ def planned(
         return plan_table(topic, scan, destination, options)
     except FAILURES as error:
         return TableReport(topic, topic or without_secrets(destination.target), error=error)
+
+
+def abort(plan: ExportPlan, files: Sequence[DataFile], *, has_ended: bool = True) -> None:
+    """Abort a plan after an error. If files cannot be removed, the next export of the table removes them."""
+    with contextlib.suppress(*FAILURES):
+        plan.abort(files, has_ended=has_ended)
 
 
 def failed(plan: ExportPlan, error: Exception) -> TableReport:
@@ -165,9 +171,8 @@ class _Pool:
             for future, (table, _) in self._waiting.items():
                 if not future.cancelled() and future.exception() is None:
                     table.files += future.result()
-            with contextlib.ExitStack() as stack:
-                for table in self._tables:
-                    stack.callback(table.plan.abort, table.files, has_ended=has_ended)
+            for table in self._tables:
+                abort(table.plan, table.files, has_ended=has_ended)
 
     def _fill(self) -> Generator[TableReport, None, bool]:
         """Submit tasks until enough wait. Returns whether there are more tables."""
@@ -209,5 +214,5 @@ class _Pool:
         if table.error is None:
             yield committed(table.plan, table.files)
         else:
-            table.plan.abort(table.files)
+            abort(table.plan, table.files)
             yield failed(table.plan, table.error)

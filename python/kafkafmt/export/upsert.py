@@ -70,29 +70,39 @@ def latest_rows(files: Sequence[DataFile], folder: StoragePath, columns: UpsertC
     return pa.concat_tables(parts)
 
 
-def matches(rows: pa.RecordBatch, latest: pa.Table, columns: UpsertColumns) -> NDArray[np.int64]:
-    """Return for each row of a table the number of the latest row with its key; -1 if there is none."""
-    found = np.full(rows.num_rows, -1, np.int64)
-    topic = columns("topic")
-    topics = latest.column(topic)
-    for one in topics.unique():
-        chosen = np.flatnonzero(pc.equal(topics, one).to_numpy())
-        wanted = _large(latest.column(columns("key"))).take(pa.array(chosen)).combine_chunks()
-        own = rows.column(topic)
-        is_topic = pc.equal(own, one.cast(own.type)).fill_null(False).to_numpy(zero_copy_only=False)
-        keys = _large(rows.column(columns("key")))
-        places = pc.index_in(keys, value_set=wanted.cast(keys.type)).fill_null(-1).to_numpy()
-        hit = is_topic & (places >= 0)
-        found[hit] = chosen[places[hit]]
-    return found
+class LatestKeys:
+    """The keys of the latest rows, by topic. Memory: a copy of the keys."""
+
+    def __init__(self, latest: pa.Table, columns: UpsertColumns) -> None:
+        self._columns = columns
+        topics = latest.column(columns("topic"))
+        keys = _large(latest.column(columns("key")))
+        self._by_topic: list[tuple[pa.Scalar, NDArray[np.int64], pa.Array]] = []
+        for topic in topics.unique():
+            chosen = np.flatnonzero(pc.equal(topics, topic).to_numpy())
+            self._by_topic.append((topic, chosen, keys.take(pa.array(chosen)).combine_chunks()))
+
+    def matches(self, rows: pa.Table) -> NDArray[np.int64]:
+        """Return for each row of a table the number of the latest row with its key; -1 if there is none.
+
+        Each call hashes the latest keys: give it many rows.
+        """
+        found = np.full(rows.num_rows, -1, np.int64)
+        topics, keys = rows.column(self._columns("topic")), _large(rows.column(self._columns("key")))
+        for topic, chosen, wanted in self._by_topic:
+            is_topic = pc.equal(topics, topic.cast(topics.type)).fill_null(False).to_numpy()
+            places = pc.index_in(keys, value_set=wanted.cast(keys.type)).fill_null(-1).to_numpy()
+            hit = is_topic & (places >= 0)
+            found[hit] = chosen[places[hit]]
+        return found
 
 
 def is_newer(
-    rows: pa.RecordBatch, latest: pa.Table, found: NDArray[np.int64], columns: UpsertColumns
+    rows: pa.Table, latest: pa.Table, found: NDArray[np.int64], columns: UpsertColumns
 ) -> NDArray[np.bool_]:
-    """Return for each row of a table whether the row of `matches` replaces it. False if there is none."""
+    """Return for each row of a table whether the row of `LatestKeys.matches` replaces it. False if there is none."""
 
-    def values(table: pa.Table | pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    def values(table: pa.Table, name: str) -> NDArray[np.int64]:
         column = table.column(columns(name))
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
@@ -154,7 +164,7 @@ def _last_of_each_key(
     return np.sort(order)
 
 
-def _large(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+def _large(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return text and bytes with offsets of 64 bits: one array of those with 32 bits has at most 2 GiB."""
     if pa.types.is_string(column.type):
         return column.cast(pa.large_string())

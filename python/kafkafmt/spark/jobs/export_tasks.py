@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.export.plan import ExportOptions, ExportPlan, ScanSource, sources_of
-from kafkafmt.export.running import FAILURES, TableReport, committed, failed, planned
+from kafkafmt.export.running import FAILURES, TableReport, abort, committed, failed, planned
 from kafkafmt.export.tables import Destination
 from kafkafmt.export.writing import below
 from kafkafmt.spark.jobs.running import ArrowFunction, collect_job, cores_of
@@ -60,14 +60,14 @@ def run_export_on_spark(
             yield _committed(tables.pop())
     finally:
         for table in tables:
+            abort(table.plan, table.files, has_ended=False)
             with contextlib.suppress(*FAILURES):
-                table.plan.abort(table.files, has_ended=False)
                 _remove_other_attempts(table.plan, [])
 
 
 def _committed(table: _Table) -> TableReport:
     if table.error is not None:
-        table.plan.abort(table.files, has_ended=not table.is_repeated)
+        abort(table.plan, table.files, has_ended=not table.is_repeated)
         report = failed(table.plan, table.error)
     else:
         report = committed(table.plan, table.files)
