@@ -286,4 +286,4 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return evolved(array, kind, _cast)
     is_cut = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
     is_cut |= pa.types.is_time(kind)
-    return array.cast(kind, safe=not is_cut)
+    return array.cast(kind, safe=False) if is_cut else evolved(array, kind)
