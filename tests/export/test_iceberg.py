@@ -262,19 +262,27 @@ def ensure_no_file_is_left(lake: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kills",
+    ("tables", "kills"),
     [
-        pytest.param(6, marks=pytest.mark.full),
-        pytest.param(100, marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]),
+        pytest.param(1, 6, marks=pytest.mark.full),
+        # Several tables, because a run takes longer the more snapshots a table has.
+        pytest.param(5, 20, marks=[pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
 def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_file_is_left(
-    tmp_path: Path, kills: int
+    tmp_path: Path, tables: int, kills: int
 ) -> None:
     preload(__name__)
-    source, lake, chance = tmp_path / "logs", tmp_path / "lake", random.Random(kills)
+    source, chance = tmp_path / "logs", random.Random(kills)
     counted = tmp_path / "counted"
     steps = run_until_step(-1, STEPS_IN, export, source_with(source, 0), counted, "hour(timestamp)").steps
+    for number in range(tables):
+        kill_at_random_steps(tmp_path / f"lake-{number}", kills, steps, chance)
+
+
+def kill_at_random_steps(folder: Path, kills: int, steps: int, chance: random.Random) -> None:
+    """Kill exports of a growing source into a new table, and check the table after each of them."""
+    source, lake = source_with(folder / "logs", 0), folder / "lake"
     end = killed = uncommitted = 0
     while killed < kills:
         end += 100
@@ -289,8 +297,8 @@ def test_export_when_killed_at_any_step_then_nothing_is_lost_or_doubled_and_no_f
     export(source, lake)
     assert present(lake) == list(range(end + 100))
     ensure_no_file_is_left(lake)
-    folder = Path(table_of(lake).location().removeprefix("file://"))
-    assert not list((folder / "_kafkafmt" / "runs").iterdir())
+    table = Path(table_of(lake).location().removeprefix("file://"))
+    assert not list((table / "_kafkafmt" / "runs").iterdir())
 
 
 @pytest.mark.full
