@@ -33,12 +33,14 @@ KILLER = JOB.parent / "killer"
 
 @pytest.fixture(scope="module", autouse=True)
 def scans_on_executors(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Ship the scan of these tests."""
+    """Ship the scan of these tests, and keep it off this process's path, where it would hide `tests/export`."""
     path = tmp_path_factory.mktemp("scans") / "scans.zip"
     with ZipFile(path, "w") as archive:
         archive.writestr("export/__init__.py", "")
         archive.write(scans.__file__, "export/scans.py")
+    search_path = sys.path.copy()
     spark.sparkContext.addPyFile(str(path))
+    sys.path[:] = search_path
 
 
 def write_logs(folder: Path, first: int = 0) -> Path:
