@@ -241,7 +241,18 @@ def test_catalog_when_it_is_not_configured_then_the_error_names_it(tmp_path: Pat
     destination = Destination("raw", "iceberg", catalog="nowhere")
     (report,) = run_export(source, destination, ExportOptions())
     assert isinstance(report.error, ExportError)
-    assert "nowhere: URI missing" in str(report.error)
+    assert str(report.error).startswith(
+        "catalog nowhere: expected a uri such as sqlite:////lake/catalog.db in "
+    )
+
+
+def test_catalog_when_it_has_no_warehouse_then_the_error_says_so(tmp_path: Path) -> None:
+    source = folder_scan(source_with(tmp_path / "logs", 0))
+    destination = Destination("raw", "iceberg", options={"uri": f"sqlite:///{tmp_path}/catalog.db"})
+    (report,) = run_export(source, destination, ExportOptions())
+    assert str(report.error).startswith(
+        "raw.orders: expected a warehouse such as file:///lake among the catalog"
+    )
 
 
 def present(lake: Path) -> Sequence[int]:

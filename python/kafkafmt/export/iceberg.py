@@ -71,7 +71,15 @@ class IcebergTable:
             try:
                 self._catalog: Catalog = load_catalog(catalog, **options)
             except ValueError as error:
-                raise ExportError(f"catalog {catalog or 'default'}: {_one_line(error)}") from None
+                found = _one_line(error)
+                if found.startswith(
+                    "URI missing"
+                ):  # pyiceberg goes on with an option of its own command line
+                    found = (
+                        "expected a uri such as sqlite:////lake/catalog.db in .pyiceberg.yaml or in the options of"
+                        " the destination (--destination-config uri=...), found none"
+                    )
+                raise ExportError(f"catalog {catalog or 'default'}: {found}") from None
 
     @property
     def location(self) -> str:
@@ -229,6 +237,13 @@ class IcebergTable:
                 return self._catalog.load_table(self._identifier)
             except TableAlreadyExistsError as error:
                 raise self._conflict("another one has created it") from error
+            except ValueError as error:
+                if "No default path" in str(error):
+                    raise ExportError(
+                        f"{self.location}: expected a warehouse such as file:///lake among the catalog's properties,"
+                        " found none"
+                    ) from None
+                raise
 
     def _state_of(self, table: Table) -> TableState:
         if table.format_version < 2:
