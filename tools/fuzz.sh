@@ -7,12 +7,12 @@ cd "$(dirname "$0")/.."
 
 seconds=$1
 shift
-targets=("$@")
-if [ ${#targets[@]} -eq 0 ]; then
-    targets=(decode convert forward produce log codec request response client_request schemas coordinators broker_file metadata avro json_payloads)
-fi
 readonly site=$PWD/build/fuzz/site
 readonly python=$PWD/.venv/bin/python
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    read -r -a targets < <(PYTHONPATH=$PWD/tests "$python" -m fuzz.seeds)
+fi
 
 "$python" -m pip --disable-pip-version-check -q install --no-deps --upgrade --target "$site" 'atheris>=3.0'
 
@@ -28,9 +28,9 @@ for target in "${targets[@]}"; do
     corpus=build/fuzz/corpus/$target
     findings=build/fuzz/findings/$target
     mkdir -p "$findings"
-    fuzzing tests/fuzz/seeds.py "$target" "$corpus"
+    fuzzing -m fuzz.seeds "$target" "$corpus"
     echo "== $target, for $seconds seconds"
-    fuzzing tests/fuzz/run.py "$target" -max_total_time="$seconds" -max_len=4096 -timeout=100 -rss_limit_mb=2048 \
+    fuzzing -m fuzz.run "$target" -max_total_time="$seconds" -max_len=4096 -timeout=100 -rss_limit_mb=2048 \
         -malloc_limit_mb=256 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" || failed=1
 done
 exit $failed

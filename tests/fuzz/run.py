@@ -1,4 +1,4 @@
-"""Fuzz one target: `run.py TARGET [options of libFuzzer] CORPUS...`; `make fuzz` calls it for each.
+"""Fuzz one target: `python -m fuzz.run TARGET [options of libFuzzer] CORPUS...`; `make fuzz` calls it for each.
 
 Needs atheris, with its library preloaded, and kernels built with KAFKAFMT_FUZZ. The Python of the library is
 instrumented as well, so that the fuzzer sees the branches of all layers.
@@ -12,32 +12,10 @@ import sys
 
 import atheris
 
-TARGETS = (
-    "decode",
-    "convert",
-    "forward",
-    "produce",
-    "log",
-    "codec",
-    "request",
-    "response",
-    "client_request",
-    "schemas",
-    "coordinators",
-    "broker_file",
-    "metadata",
-    "record_lines",
-    "protobuf",
-    "avro",
-    "json_payloads",
-)
-# Of these the bytes are no record sets.
+# Of these the bytes have no structure that a mutator knows.
 PLAIN_TARGETS = (
     "codec",
-    "request",
-    "response",
     "client_request",
-    "schemas",
     "coordinators",
     "broker_file",
     "record_lines",
@@ -52,6 +30,7 @@ with atheris.instrument_imports(include=["kafkafmt"]):
     import kafkafmt.serve.endpoint  # noqa: F401
 
 from fuzz import seeds  # noqa: E402
+from fuzz.message_mutation import MUTATORS  # noqa: E402
 from fuzz.mutation import Mutator  # noqa: E402
 
 
@@ -67,6 +46,9 @@ def main() -> None:
         options, body = data[:options_length].ljust(options_length, b"\0"), data[options_length:]
         if name in PLAIN_TARGETS or rng.random() < 0.1:
             return atheris.Mutate(data, max_size)
+        if name in MUTATORS:
+            changed = MUTATORS[name](data, rng, lambda part: atheris.Mutate(part, len(part) + 64))
+            return atheris.Mutate(data, max_size) if changed is None else changed[:max_size]
         if rng.random() < 0.2:
             options = atheris.Mutate(options, options_length).ljust(options_length, b"\0")
         if name == "log":

@@ -11,6 +11,7 @@ import lzma
 import random
 import struct
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for
 from fuzz import avro, broker_file, json_payloads, protobuf
 from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.coordinators import NULL, input_of
+from fuzz.gateway import RESPONSE
 from fuzz.log import SIZES
 from fuzz.record_lines import NULL_KEY
 from fuzz.response import CASES
@@ -37,7 +39,7 @@ from kafkafmt.schemas import (
     TRANSACTION_RECORDS,
 )
 from kafkafmt.server.wire import SUPPORTED
-from kernels.wire_messages import fetch_sample, produce_sample, produced_by_kernel
+from kernels.wire_messages import FETCH_VERSIONS, fetch_sample, produce_sample, produced_by_kernel
 from log.coordinators import FOLDER as COORDINATORS
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
@@ -87,56 +89,27 @@ def _messages() -> list[bytes]:
 
 def inputs(target: str) -> list[bytes]:
     """The first inputs of a target, options included."""
-    sets = record_sets()
-    if target == "decode":
-        return [bytes([0xFF - number % 2]) + one for number, one in enumerate(sets)]
-    if target == "convert":
-        return [
-            bytes([to_magic, fallback, number % 6, number % 20]) + one
-            for number, one in enumerate(sets)
-            for to_magic, fallback in ((0, 0), (1, 1), (2, 0))
-        ]
-    if target == "forward":
-        return [bytes([number % 32]) + one for number, one in enumerate(sets)]
-    if target == "produce":
-        return [bytes([version]) + one for one in sets for version in (2, 9)]
-    if target == "log":
-        return [_log_input(b"", b"", b"", one) for one in sets] + _logs()
-    if target == "request":
-        return _requests()
-    if target == "response":
-        return _responses()
-    if target == "coordinators":
-        return _coordinators()
-    if target == "schemas":
-        return _messages()
-    if target == "metadata":
-        (snapshot,) = METADATA.glob("*.checkpoint")
-        log = METADATA / f"{0:020}.log"
-        return [bytes([1]) + snapshot.read_bytes(), bytes([0]) + log.read_bytes()]
-    if target == "record_lines":
-        return [
-            bytes([number | (NULL_KEY if key is None else 0)])
-            + struct.pack(">H", len(key or b""))
-            + (key or b"")
-            + (value or b"")
-            for number, topic in enumerate(TOPICS)
-            for key, value in record_pairs(topic, random.Random(topic))
-        ]
-    if target == "client_request":
-        return [
-            bytes([number]) + bytes(range(length))
-            for number in range(len(CLIENT_REQUESTS))
-            for length in (0, 200)
-        ]
-    if target == "avro":
-        return avro.seeds()
-    if target == "json_payloads":
-        return json_payloads.seeds()
-    if target == "broker_file":
-        return broker_file.seeds()
-    if target == "protobuf":
-        return protobuf.seeds()
+    return _INPUTS[target]()
+
+
+def _metadata() -> list[bytes]:
+    (snapshot,) = METADATA.glob("*.checkpoint")
+    log = METADATA / f"{0:020}.log"
+    return [bytes([1]) + snapshot.read_bytes(), bytes([0]) + log.read_bytes()]
+
+
+def _record_lines() -> list[bytes]:
+    return [
+        bytes([number | (NULL_KEY if key is None else 0)])
+        + struct.pack(">H", len(key or b""))
+        + (key or b"")
+        + (value or b"")
+        for number, topic in enumerate(TOPICS)
+        for key, value in record_pairs(topic, random.Random(topic))
+    ]
+
+
+def _codec() -> list[bytes]:
     return [
         bytes([codec - 1, 2, 0]) + ref.compress(codec, plain)
         for codec in range(1, 5)
@@ -205,8 +178,58 @@ def _requests() -> list[bytes]:
     return any_version + [one[raw_client.SIZE.size :] for one in framed]
 
 
+def _gateway() -> list[bytes]:
+    """Requests to split, and responses in pieces of each size up to 8 bytes."""
+    split = (ApiKey.Produce, ApiKey.Fetch)
+    requests = [
+        messages.frame(messages.filled(messages.request_class(api_key), version))
+        for api_key in split
+        for version in SUPPORTED[api_key]
+    ]
+    responses = [
+        bytes([RESPONSE | number, piece]) + fetch_sample(version)
+        for number, version in enumerate(FETCH_VERSIONS)
+        for piece in range(8)
+    ]
+    return [b"\0\0" + one for one in requests] + responses
+
+
+_INPUTS: dict[str, Callable[[], list[bytes]]] = {
+    "decode": lambda: [bytes([0xFF - number % 2]) + one for number, one in enumerate(record_sets())],
+    "convert": lambda: [
+        bytes([to_magic, fallback, number % 6, number % 20]) + one
+        for number, one in enumerate(record_sets())
+        for to_magic, fallback in ((0, 0), (1, 1), (2, 0))
+    ],
+    "forward": lambda: [bytes([number % 32]) + one for number, one in enumerate(record_sets())],
+    "produce": lambda: [bytes([version]) + one for one in record_sets() for version in (2, 9)],
+    "log": lambda: [_log_input(b"", b"", b"", one) for one in record_sets()] + _logs(),
+    "codec": _codec,
+    "request": _requests,
+    "response": _responses,
+    "client_request": lambda: [
+        bytes([number]) + bytes(range(length))
+        for number in range(len(CLIENT_REQUESTS))
+        for length in (0, 200)
+    ],
+    "gateway": _gateway,
+    "schemas": _messages,
+    "coordinators": _coordinators,
+    "broker_file": broker_file.seeds,
+    "metadata": _metadata,
+    "record_lines": _record_lines,
+    "protobuf": protobuf.seeds,
+    "avro": avro.seeds,
+    "json_payloads": json_payloads.seeds,
+}
+TARGETS = tuple(_INPUTS)
+
+
 def main() -> None:
-    """`seeds.py TARGET FOLDER`: write a target's first inputs."""
+    """Print the targets; with arguments TARGET and FOLDER, write a target's first inputs."""
+    if len(sys.argv) == 1:
+        print(*TARGETS)
+        return
     target, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     for data in inputs(target):

@@ -11,25 +11,6 @@ import pytest
 
 from fuzz import seeds
 
-TARGETS = (
-    "decode",
-    "convert",
-    "forward",
-    "produce",
-    "log",
-    "codec",
-    "request",
-    "response",
-    "client_request",
-    "schemas",
-    "coordinators",
-    "broker_file",
-    "metadata",
-    "record_lines",
-    "protobuf",
-    "avro",
-    "json_payloads",
-)
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))
 
@@ -39,7 +20,7 @@ def test_target_when_given_what_fuzzing_found_then_its_invariant_holds(path: Pat
     importlib.import_module(f"fuzz.{path.parent.name}").check(path.read_bytes())
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", seeds.TARGETS)
 def test_target_when_given_its_seeds_then_its_invariant_holds(target: str):
     check = importlib.import_module(f"fuzz.{target}").check
     for data in seeds.inputs(target):

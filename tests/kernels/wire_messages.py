@@ -432,7 +432,8 @@ def failure_of(read: Callable[[bytes, int], Any], data: bytes, version: int) -> 
 
 
 def _topic(name: str | None, topic_id: UUID | None, is_id: bool) -> bytes:
-    return topic_id.bytes if is_id and topic_id else (name or "").encode()
+    # kafka-python reads the UUID of zeros as None.
+    return (topic_id or UUID(int=0)).bytes if is_id else (name or "").encode()
 
 
 def _or_unknown(number: int | None) -> int:

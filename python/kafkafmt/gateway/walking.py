@@ -65,4 +65,6 @@ class ResponseWalker:
             if not records and not self._walk.is_at_end and (not before or position + window >= len(data)):
                 self._unwalked = bytes(data[position:])
                 return len(data)
+        if not (self._records_left or self._unwalked):
+            self._walk.step(b"")  # before version 12 nothing follows the records of the last partition
         return position
