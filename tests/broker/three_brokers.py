@@ -95,7 +95,10 @@ class ThreeBrokers:
         *,
         is_replicated: bool = True,
     ) -> str:
-        """Create a topic of a partition for each leader, on all brokers or on that one; all replicas are in sync."""
+        """Create a topic of a partition for each leader, on all brokers or on that one.
+
+        All replicas are in sync then, and all brokers that have one know the leaders.
+        """
         spec = CreateTopicsRequest.CreatableTopic
         configs = [spec.CreatableTopicConfig(name=k, value=str(v)) for k, v in (config or {}).items()]
         assignments = [
@@ -115,6 +118,10 @@ class ThreeBrokers:
             self.wait_until(lambda n=number, wanted=leader: self.leader(name, n) == wanted)  # type: ignore[misc]
         if is_replicated:
             self.wait_until(lambda: all(len(p.isr_nodes) == len(NODES) for p in self._partitions(name)))
+            for node in NODES:
+                self.wait_until(
+                    lambda node=node: [p.leader_id for p in self._partitions(name, node)] == list(leaders)  # type: ignore[misc]
+                )
         return name
 
     def place(self, topic: str, node: int, log_dir: Path) -> None:
@@ -184,10 +191,10 @@ class ThreeBrokers:
                 raise TimeoutError(f"not so within {WAIT_SECONDS} s:\n{self.log_tail()}")
             time.sleep(0.05)
 
-    def _partitions(self, topic: str) -> list[Any]:
+    def _partitions(self, topic: str, node: int = CONTROLLER) -> list[Any]:
         wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        (found,) = self._ask(request, 5).topics
+        (found,) = self.nodes[node].request(request, 5).topics
         return sorted(found.partitions, key=lambda one: one.partition_index)
 
     def _ask(self, request: Any, version: int) -> Any:
