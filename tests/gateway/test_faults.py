@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from broker.broker import KAFKA_4, Broker
 from broker.three_brokers import ThreeBrokers
@@ -93,7 +93,7 @@ class Traffic:
             assert self._changed.wait_for(lambda: self.failures or len(self.offsets) >= count, SECONDS)
 
     def consume(self, bootstrap: str, version: str | None) -> list[TopicPartition]:
-        """Read until all numbers were seen, in a group; return the positions, which are committed."""
+        """Read in a group until all numbers were seen and the positions are committed. Returns the positions."""
         consumer = Consumer(
             {
                 **settings(bootstrap, version),
@@ -105,8 +105,9 @@ class Traffic:
         )
         consumer.subscribe([self.topic])
         missing = {(partition, number) for partition in range(PARTITIONS) for number in range(RECORDS)}
+        positions: dict[int, TopicPartition] = {}
         idle = 0
-        while missing:
+        while missing or not is_committed(consumer, list(positions.values())):
             message = consumer.poll(1)
             idle = idle + 1 if message is None else 0
             assert idle < SECONDS, f"{len(missing)} records are missing"
@@ -114,11 +115,19 @@ class Traffic:
                 continue
             partition, number = message.partition(), int(message.value() or b"")
             self.read[partition].append(number)
+            positions[partition] = TopicPartition(self.topic, partition, message.offset() + 1)
             missing.discard((partition, number))
-        consumer.commit(asynchronous=False)
-        positions: list[TopicPartition] = consumer.position(consumer.assignment())
         consumer.close()
-        return positions
+        return list(positions.values())
+
+
+def is_committed(consumer: Consumer, positions: list[TopicPartition]) -> bool:
+    """Commit positions. A consumer that was taken for dead cannot, until it has joined again."""
+    try:
+        committed = consumer.commit(offsets=positions, asynchronous=False)
+    except KafkaException:
+        return False
+    return all(one.error is None for one in committed)
 
 
 def run(traffic: Traffic, bootstrap: str, version: str | None, fault: Callable[[], None]) -> None:
