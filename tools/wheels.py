@@ -254,7 +254,8 @@ class Wheels:
     ) -> Path:
         """Install the wheel and what the tests need into an empty environment, and return its Python."""
         folder = WORK / f"test-{python.version}-{platform.name}"
-        requirements = [wheel, *self._cibuildwheel["test-requires"]]
+        extras = ",".join(self._cibuildwheel["test-extras"])
+        requirements = [f"{wheel}[{extras}]", *self._cibuildwheel["test-requires"]]
         if target.root is None:
             return make_venv(steps, python.path, folder, requirements)
         shutil.rmtree(folder, ignore_errors=True)
@@ -289,7 +290,7 @@ class Wheels:
         folder.mkdir(exist_ok=True)
         report = folder / "report.txt"
         steps.run("the import", [python, "-c", "import kafkafmt; print(kafkafmt.__file__)"], cwd=folder)
-        command = test_command(self._cibuildwheel["test-command"], self._arguments.tests or [ROOT / "tests"])
+        command = pytest_command(self._cibuildwheel["test-command"], self._arguments.tests)
         options = [*self._arguments.pytest_arguments, "-p", "no:cacheprovider"]
         with report.open("w") as output:
             line = [str(python), "-m", *command, *options]
@@ -305,13 +306,12 @@ def last_commit_time() -> str:
     return subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_command(command: str, paths: Iterable[object]) -> list[str]:
-    """Return the arguments of cibuildwheel's `test-command`, with `paths` for the tests of the project."""
-    return [
-        part
-        for argument in shlex.split(command)
-        for part in (map(str, paths) if argument == "{project}/tests" else [argument])
-    ]
+def pytest_command(command: str, paths: Sequence[object] | None) -> list[str]:
+    """Return the arguments of cibuildwheel's `test-command`; if there are `paths`, with them instead of its own."""
+    arguments = shlex.split(command)
+    options = [argument for argument in arguments if not argument.startswith("{project}/")]
+    own = [argument.format(project=ROOT) for argument in arguments if argument not in options]
+    return [*options, *(map(str, paths) if paths else own)]
 
 
 def counts_of(report: str) -> str:
@@ -340,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--platform", action="append", choices=names, help="a platform (all)")
     parser.add_argument("--no-tests", action="store_true", help="only build")
     parser.add_argument(
-        "--tests", action="append", type=Path, help="tests to run (all that the configuration selects)"
+        "--tests", action="append", type=Path, help="tests to run (those of the configuration)"
     )
     parser.add_argument(
         "--out", type=Path, default=OUT, help="the folder of the result, which is replaced (wheelhouse)"

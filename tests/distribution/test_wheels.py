@@ -142,10 +142,16 @@ def test_platforms_when_named_then_tags_are_those_that_cibuildwheel_builds() -> 
 
 def test_command_when_tests_are_chosen_then_replaces_those_of_the_project() -> None:
     configured = PROJECT["tool"]["cibuildwheel"]["test-command"]
-    command = wheels.test_command(configured, [Path("a"), Path("b c")])
+    command = wheels.pytest_command(configured, [Path("a"), Path("b c")])
     assert command[:2] == ["pytest", "-m"]
     assert "not broker" in command[2]
     assert command[3:] == ["a", "b c"]
+
+
+def test_command_when_no_tests_are_chosen_then_runs_folders_that_exist() -> None:
+    folders = wheels.pytest_command(PROJECT["tool"]["cibuildwheel"]["test-command"], None)[3:]
+    assert len(folders) > 5
+    assert all(Path(folder).is_dir() for folder in folders)
 
 
 @pytest.mark.parametrize(

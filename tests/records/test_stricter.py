@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("py4j")
+
 import kafkafmt as kf
 import reference as ref
 from kafkafmt.cli.sources import find_sources

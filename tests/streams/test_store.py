@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("rocksdict")
+
 import kafkafmt as kf
 from kafkafmt.log import LogAppender, PartitionLog
 from kafkafmt.streams.cache import ThreadCache
