@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import lz4.frame
 import pytest
@@ -11,7 +12,6 @@ import snappy
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typing_extensions import Buffer
 
 from kafkafmt.codecs import compress, decompress, open_stream
 from kafkafmt.errors import (
@@ -20,6 +20,9 @@ from kafkafmt.errors import (
     UnsupportedCompressionTypeError,
 )
 from kafkafmt.types import Codec
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 MIB = 1024 * 1024
 TEXT = b"".join(b"offset %d, key user-%d, value %x;" % (n, n * 7919 % 500, n * n) for n in range(30_000))

@@ -72,6 +72,22 @@ def test_lz4_when_lz4_writes_a_frame_then_it_is_read_within_the_bound(options, m
         assert in_pieces(frame + b"more", most) == (data, len(frame))
 
 
+@pytest.mark.parametrize("checksum", ["content_checksum", "block_checksum"])
+def test_lz4_when_a_checksum_does_not_match_then_runtime_error(checksum):
+    frame = bytearray(lz4_frame.compress(DATA["text-300000"], **{checksum: True}))
+    frame[-1 if checksum == "content_checksum" else -5] ^= (
+        1  # the end mark follows the checksum of the last block
+    )
+    with pytest.raises(RuntimeError, match=f"a {checksum.replace('_', ' ')} of"):
+        in_pieces(bytes(frame), -1)
+
+
+@pytest.mark.parametrize("level", [1, 9])
+def test_lz4_when_cramjam_is_given_other_buffers_than_bytes_then_writes_a_frame(level):
+    for data in (bytearray(b"abc" * 1000), memoryview(b"abc" * 1000)):
+        assert lz4_frame.decompress(as_kafka(data, level)) == data
+
+
 @pytest.mark.parametrize("options", [{"block_linked": True}, {"block_linked": False}], ids=str)
 def test_lz4_when_a_frame_is_damaged_then_runtime_error_and_no_more_than_its_block_size(options):
     frame = lz4_frame.compress(DATA["text-300000"], **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -54,6 +55,10 @@ def grown(how: str) -> tuple[bool, int, int]:
     return is_bound, threads_bytes, left_bytes
 
 
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="without the GIL CPython's own allocator has the memory, and keeps it",
+)
 def test_threads_of_a_bound_process_when_they_allocate_then_take_little_address_space() -> None:
     is_bound, threads_bytes, left_bytes = grown("bound")
     assert is_bound

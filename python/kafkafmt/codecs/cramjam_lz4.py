@@ -2,8 +2,7 @@
 
 They serve from Python 3.14 on: the package lz4 has no wheels for free-threaded Python. Frames are read and written
 here. cramjam decompresses a block into memory of the frame's block size, so output is bounded. Blocks that refer to
-earlier blocks are decompressed in Python, which is slow; Kafka's clients do not write them. Checksums of blocks and of
-the content are not checked, because the CRC of a record batch covers them.
+earlier blocks are decompressed in Python, which is slow; Kafka's clients do not write them.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from cramjam import DecompressionError
 from cramjam import lz4 as blocks
 
+from _kafkafmt.crc.xxh32 import XXH32, xxh32
 from kafkafmt.codecs.lz4_header import header_checksum
 
 BLOCKSIZE_MAX64KB = 4
@@ -76,7 +76,7 @@ def _fast_block(block: memoryview) -> bytes:
 def _high_blocks(data: bytes | memoryview, level: int) -> list[memoryview]:
     """Return the blocks of a frame of cramjam without their checksums. Its function for one block has no levels."""
     compressor = blocks.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))  # it takes nothing else
     frame = memoryview(bytes(compressor.finish()))
     pieces = []
     position = len(_KAFKAS_HEADER)
@@ -98,6 +98,7 @@ class _Context:
         self.block_bytes = 0
         self.bytes_left: int | None = None  # of the content, if its size is declared
         self.history = b""
+        self.content_checksum = XXH32()  # of what was decompressed, if the frame has one
         self.output = memoryview(b"")  # decompressed and not returned yet
 
 
@@ -172,6 +173,8 @@ def _read_block(context: _Context, rest: memoryview) -> tuple[int, bool]:
             return 0, False
         if context.bytes_left:
             raise RuntimeError(f"the end of a frame {context.bytes_left} bytes before that of its content")
+        if context.flags & _CONTENT_CHECKSUM:
+            _check("content", context.content_checksum.digest(), rest[_SIZE_LENGTH:length])
         return length, True
     is_stored, size = bool(size & _STORED_BLOCK), size & ~_STORED_BLOCK
     if size > context.block_bytes:
@@ -180,14 +183,24 @@ def _read_block(context: _Context, rest: memoryview) -> tuple[int, bool]:
     if length > len(rest):
         return 0, False
     block = rest[_SIZE_LENGTH : _SIZE_LENGTH + size]
+    if context.flags & _BLOCK_CHECKSUM:
+        _check("block", xxh32(block), rest[_SIZE_LENGTH + size : length])
     context.output = block if is_stored else _content(context, block)
     if not context.flags & _INDEPENDENT:
         context.history = (context.history + context.output)[-_HISTORY_BYTES:]
+    if context.flags & _CONTENT_CHECKSUM:
+        context.content_checksum.update(context.output)
     if context.bytes_left is not None:
         context.bytes_left -= len(context.output)
         if context.bytes_left < 0:
             raise RuntimeError("more content than the header of the frame declares")
     return length, False
+
+
+def _check(what: str, computed: int, stored: memoryview) -> None:
+    expected = int.from_bytes(stored, "little")
+    if computed != expected:
+        raise RuntimeError(f"a {what} checksum of {expected:08x}, computed {computed:08x}")
 
 
 def _content(context: _Context, block: memoryview) -> memoryview:
