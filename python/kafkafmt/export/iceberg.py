@@ -72,9 +72,7 @@ class IcebergTable:
                 self._catalog: Catalog = load_catalog(catalog, **options)
             except ValueError as error:
                 found = _one_line(error)
-                if found.startswith(
-                    "URI missing"
-                ):  # pyiceberg goes on with an option of its own command line
+                if found.startswith("URI missing"):  # it goes on with an option of pyiceberg's command line
                     found = (
                         "expected a uri such as sqlite:////lake/catalog.db in .pyiceberg.yaml or in the options of"
                         " the destination (--destination-config uri=...), found none"
