@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform as this_machine
+import re
 import shlex
 import shutil
 import subprocess
@@ -44,6 +45,13 @@ class Platform:
     @property
     def is_native(self) -> bool:
         return (self.loader, self.machine) == ("", this_machine.machine()) and sys.platform == "linux"
+
+    def accepts(self, wheel: str) -> bool:
+        """Return whether a wheel of this name runs on this platform, or on older ones of its kind as well."""
+        libc, _, newest = self.tag.removesuffix(f"_{self.machine}").partition("_")
+        found = re.findall(rf"{libc}_(\d+)_(\d+)_{self.machine}\b", wheel)
+        most = tuple(map(int, newest.split("_")))
+        return any(tuple(map(int, version)) <= most for version in found)
 
     @property
     def pip_tags(self) -> list[str]:

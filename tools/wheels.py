@@ -239,13 +239,15 @@ class Wheels:
             "auditwheel",
             "repair",
             "--plat",
-            platform.tag,
+            platform.tag if platform.is_native else "auto",  # it knows no tags but those of this machine
             "--wheel-dir",
             repaired,
             built,
         ]
         steps.run("auditwheel", auditwheel, env=path)
         (wheel,) = repaired.glob("*.whl")
+        if not platform.accepts(wheel.name):
+            raise StepError(f"auditwheel: expected {platform.tag} or an older platform, found {wheel.name}")
         self._check(steps, wheel)
         return Path(shutil.move(wheel, self.out / wheel.name))
 

@@ -140,6 +140,20 @@ def test_platforms_when_named_then_tags_are_those_that_cibuildwheel_builds() -> 
     assert MUSL.pip_tags[-1] == MUSL.tag
 
 
+def test_platform_when_a_wheel_is_for_it_or_for_older_ones_then_accepts_it() -> None:
+    name = "kafkafmt-0.1.0-cp311-cp311-{}.whl"
+    assert AARCH64.accepts(name.format("manylinux2014_aarch64.manylinux_2_17_aarch64"))
+    assert AARCH64.accepts(name.format("manylinux_2_28_aarch64"))
+    assert MUSL.accepts(name.format("musllinux_1_2_x86_64"))
+    for wrong in (
+        "manylinux_2_31_aarch64",
+        "manylinux_2_17_x86_64",
+        "musllinux_1_2_aarch64",
+        "linux_aarch64",
+    ):
+        assert not AARCH64.accepts(name.format(wrong))
+
+
 def test_command_when_tests_are_chosen_then_replaces_those_of_the_project() -> None:
     configured = PROJECT["tool"]["cibuildwheel"]["test-command"]
     command = wheels.pytest_command(configured, [Path("a"), Path("b c")])
