@@ -75,9 +75,8 @@ def test_lz4_when_lz4_writes_a_frame_then_it_is_read_within_the_bound(options, m
 @pytest.mark.parametrize("checksum", ["content_checksum", "block_checksum"])
 def test_lz4_when_a_checksum_does_not_match_then_runtime_error(checksum):
     frame = bytearray(lz4_frame.compress(DATA["text-300000"], **{checksum: True}))
-    frame[-1 if checksum == "content_checksum" else -5] ^= (
-        1  # the end mark follows the checksum of the last block
-    )
+    # After the checksum of the last block there are the 4 bytes of the end mark.
+    frame[-1 if checksum == "content_checksum" else -5] ^= 1
     with pytest.raises(RuntimeError, match=f"a {checksum.replace('_', ' ')} of"):
         in_pieces(bytes(frame), -1)
 

@@ -1,8 +1,8 @@
-"""Mutation of messages field by field: what it makes decodes more often than not.
+"""Mutation of messages field by field, so that what it makes is a message more often than not.
 
 A message is decoded, changed in some places, and encoded again. A number becomes one at an edge, an array loses,
-repeats or swaps elements, a text or bytes are mutated or become null. What cannot be decoded, or cannot be encoded
-after the change, is None.
+repeats or swaps elements, a text or bytes are mutated or become null. The mutators return None for bytes that they
+cannot decode, and for a message that cannot be encoded after the change.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ class IcebergTable:
                 self._catalog: Catalog = load_catalog(catalog, **options)
             except ValueError as error:
                 found = _one_line(error)
-                if found.startswith("URI missing"):  # it goes on with an option of pyiceberg's command line
+                # The rest of this message names an option of pyiceberg's own command line.
+                if found.startswith("URI missing"):
                     found = (
                         "expected a uri such as sqlite:////lake/catalog.db in .pyiceberg.yaml or in the options of"
                         " the destination (--destination-config uri=...), found none"
