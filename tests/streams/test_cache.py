@@ -163,6 +163,21 @@ def test_put_if_absent_keeps_what_is_there_and_replaces_what_was_deleted(written
     assert cache.get(b"a") == b"3"
 
 
+def test_put_if_absent_when_the_flush_for_its_room_puts_the_key_then_that_value_stays() -> None:
+    shared = ThreadCache(2_000)
+    value = bytes(500)
+
+    def listener(entries: Iterator[DirtyEntry]) -> None:
+        if b"1" in {key for key, _, _ in entries}:
+            cache.put(b"a", b"of the listener")
+
+    cache = shared.cache("store", listener)
+    for number in range(3):
+        cache.put(b"%d" % number, value)
+    assert cache.put_if_absent(b"a", value) == b"of the listener"
+    assert cache.get(b"a") == b"of the listener"
+
+
 def test_put_clean_of_a_dirty_key_changes_nothing(written: Written) -> None:
     cache = ThreadCache(ROOMY).cache("store", written)
     cache.put(b"a", b"new")

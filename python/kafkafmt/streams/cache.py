@@ -213,10 +213,9 @@ class ThreadCache(EntryOrder):
         flushed: set[int] = set()
         while not self.drop_oldest(needed_bytes):
             oldest = self.oldest_table()
-            if oldest is None:
-                return
-            if id(oldest) in flushed or not oldest.flush():
-                # Its flush is running, or its listener put the entry again: the bound is exceeded until the flush ends.
+            if oldest is None or id(oldest) in flushed or not oldest.flush():
+                # The table is deallocated, its flush is running, or its listener put the entry again: the bound is
+                # exceeded until that has ended.
                 self.drop_clean(needed_bytes)
                 return
             flushed.add(id(oldest))

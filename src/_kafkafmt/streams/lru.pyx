@@ -47,6 +47,11 @@ cdef enum:
     BUCKET = sizeof(void*) + 1  # the chain, and its filter
     LEAST_BUCKETS = 8
 
+cdef enum Earlier:  # what becomes of the entry that a key has already
+    REPLACED
+    KEPT_IF_DIRTY
+    KEPT_IF_PRESENT  # unless the key was deleted
+
 ENTRY_OVERHEAD_BYTES = sizeof(Entry) + BLOCK_HEADER + BUCKET
 ORDERED_ENTRY_BYTES = sizeof(void*)
 
@@ -97,6 +102,12 @@ cdef object new_reference(void* table):
     found = <object>table
     Py_DECREF(found)
     return found
+
+
+cdef inline bint is_kept(Entry* entry, Earlier earlier) noexcept:
+    if entry == NULL or earlier == Earlier.REPLACED:
+        return False
+    return entry.before != NULL if earlier == Earlier.KEPT_IF_DIRTY else entry.value_size >= 0
 
 
 cdef inline bint is_between(Entry* entry, bytes start, bytes stop) noexcept:
@@ -295,32 +306,28 @@ cdef class EntryTable:
     def put(self, bytes key not None, bytes value, context=None):
         """Set the value of a key, as a dirty entry. None deletes the key. `next_dirty` returns `context` with it."""
         with cython.critical_section(self.order):
-            self.store(key, value, context, True)
+            self.store(key, value, context, Earlier.REPLACED)
 
     def delete(self, bytes key not None, context=None):
         """Delete a key. A dirty entry without a value hides the stored value below until it is flushed."""
         with cython.critical_section(self.order):
-            self.store(key, None, context, True)
+            self.store(key, None, context, Earlier.REPLACED)
 
     def put_clean(self, bytes key not None, bytes value):
         """Keep a value that was read from the store below. A dirty entry stays, because it is newer."""
-        cdef Entry* entry
         with cython.critical_section(self.order):
-            entry = self.find(key, hash(key))
-            if entry == NULL or entry.before == NULL:
-                self.store(key, value, None, False)
+            self.store(key, value, None, Earlier.KEPT_IF_DIRTY)
 
     def put_if_absent(self, bytes key not None, bytes value, context=None):
         """Return the value of a key. If there is none, or the key was deleted, put `value` and return None."""
         cdef Entry* entry
         with cython.critical_section(self.order):
+            if self.store(key, value, context, Earlier.KEPT_IF_PRESENT):
+                return None
             entry = self.find(key, hash(key))
-            if entry != NULL and entry.value_size >= 0:
-                self.hits += 1
-                self.order.use(entry)
-                return value_object(entry)
-            self.store(key, value, context, True)
-            return None
+            self.hits += 1
+            self.order.use(entry)
+            return value_object(entry)
 
     def discard(self, bytes key not None):
         """Remove the entry of a key, also a dirty one. A key without an entry is no error."""
@@ -431,8 +438,8 @@ cdef class EntryTable:
         cdef size_t number = <size_t>hash_ & (2 * self.mask + 1)
         return number if number < self.bucket_count else number & self.mask
 
-    cdef int store(self, bytes key, bytes value, context, bint is_dirty) except -1:
-        """Make room for an entry, and put it in place of an earlier one of its key."""
+    cdef int store(self, bytes key, bytes value, context, Earlier earlier) except -1:
+        """Make room for an entry, and put it in place of an earlier one of its key. Returns 0 if that one was kept."""
         cdef Py_hash_t hash_ = hash(key)
         cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key)
         cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
@@ -440,6 +447,9 @@ cdef class EntryTable:
         cdef Py_ssize_t charge = block + (0 if context is None else getsizeof(context))
         cdef Entry* entry = self.find(key, hash_)
         cdef Py_ssize_t needed = charge + BUCKET if entry == NULL else charge - entry.charge
+        cdef bint is_dirty = earlier != Earlier.KEPT_IF_DIRTY
+        if is_kept(entry, earlier):
+            return 0
         if needed > 0 and self.order.used_bytes + needed > self.order.limit_bytes:
             if (
                 self.order.evictions >= self.order.grow_at
@@ -447,9 +457,9 @@ cdef class EntryTable:
                 or not self.order.drop_oldest(charge + BUCKET)  # not `needed`: the old entry itself may be dropped
             ):
                 if not self.order.make_room(charge + BUCKET):
-                    return self.refuse(key, value, context, is_dirty)
+                    return self.refuse(key, value, context, earlier)
             entry = self.find(key, hash_)
-            if not is_dirty and entry != NULL and entry.before != NULL:
+            if is_kept(entry, earlier):  # a listener, or another thread, put it meanwhile
                 return 0
         # This reference is released after all else: the context's finalizer may change any entry, also this one.
         _context_before = None if entry == NULL or entry.context == NULL else <object>entry.context
@@ -465,16 +475,18 @@ cdef class EntryTable:
             else:
                 unlink_dirty(entry)
             link_dirty(entry, &self.dirty)
-        return 0
+        return 1
 
-    cdef int refuse(self, bytes key, bytes value, context, bint is_dirty) except -1:
-        cdef Entry* entry
-        if is_dirty:
+    cdef int refuse(self, bytes key, bytes value, context, Earlier earlier) except -1:
+        cdef Entry* entry = self.find(key, hash(key))
+        if is_kept(entry, earlier):
+            return 0
+        if earlier != Earlier.KEPT_IF_DIRTY:
             self.pass_through(key, value, context)
-        entry = self.find(key, hash(key))
+            entry = self.find(key, hash(key))
         if entry != NULL and entry.before == NULL:
             self.remove(entry)
-        return 0
+        return 1
 
     cdef inline void make_clean(self, Entry* entry) noexcept:
         cdef PyObject* context = entry.context
