@@ -311,3 +311,21 @@ def test_conversions_when_threads_convert_at_once_then_each_result_is_that_of_on
             assert bytes(records.down_convert(1).records.buffer) == expected
 
     in_threads(work)
+
+
+def test_views_when_threads_slice_the_same_records_then_bytes_stay_until_the_last_view_is_freed():
+    data = bytearray(b"".join(ref.batch_of([Row(offset, DAY, b"key", b"value")]) for offset in range(20)))
+    expected = bytes(data)
+    records = kf.MemoryRecords(data)
+    (run,) = records.runs()
+    bounds = [(int(row["position"]), int(row["position"] + row["size"])) for row in run.index]
+
+    def work(number: int) -> None:
+        for _ in range(500):
+            for row, (start, stop) in enumerate(bounds):
+                views = [records.read_at(start, stop - start), run.batch(row), records.buffer[start:stop]]
+                assert [bytes(view) for view in views] == [expected[start:stop]] * 3
+
+    in_threads(work)
+    del run, records
+    data.append(0)  # BufferError if a view is left

@@ -24,6 +24,7 @@ import kafka.errors as kafka_errors
 from _kafkafmt.batches.scan import scan
 from _kafkafmt.client.fetch import TOPIC_IDS_VERSION, FetchResponse, decode_fetch_response
 from _kafkafmt.wire.status import MalformedResponseError
+from _kafkafmt.wire.views import part_of
 from kafkafmt.client.broker_connections import BrokerConnections
 from kafkafmt.client.broker_fetches import BrokerFetches, FetchAnswer, FetchSettings
 from kafkafmt.client.fetch_memory import FetchMemory, ResponseMemory, lend_reserved
@@ -427,7 +428,7 @@ class FetchEngine:
                 partition.target.generation,
                 partition.offset,
                 answer.error_code,
-                frame[first : first + size],
+                part_of(frame, first, first + size),  # this thread goes on to slice the frame
                 answer.high_watermark,
                 aborted[answer.first_aborted : answer.first_aborted + max(answer.aborted, 0)],
                 answer.diverging_end_offset >= 0,

@@ -22,6 +22,7 @@ from _kafkafmt.batches.scan import INDEX_DTYPE, BatchRun, scan
 from _kafkafmt.batches.search import find_batch
 from _kafkafmt.records.decode import RecordChain
 from _kafkafmt.wire.layout import MAGIC_LENGTH, MAGIC_OFFSET
+from _kafkafmt.wire.views import SharedBytes
 from kafkafmt._util.buffers import flat_view
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns.read import CHUNK_BYTES, Column, arrow_batches, numpy_batches, to_arrow, to_numpy
@@ -479,7 +480,7 @@ class MemoryRecords(Records):
         topic_partition: TopicPartition | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
-        self._data = flat_view(data)
+        self._data = SharedBytes(flat_view(data))
         super().__init__(0, len(self._data), topic_partition, max_decompressed_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -498,12 +499,12 @@ class MemoryRecords(Records):
     @property
     def buffer(self) -> memoryview:
         """The bytes, as a read-only view."""
-        return self._data
+        return self._data.part(0, self.size_in_bytes)
 
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview:
         """Return up to `size` bytes from `position`, as a view. `memory` is not used."""
-        return self._data[position : position + size]
+        return self._data.part(position, position + size)
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
         """Offer all bytes from `position` to a channel at once; return how many it took."""
-        return write_bytes(channel, self._data[slice(*self._range(position, length))])
+        return write_bytes(channel, self._data.part(*self._range(position, length)))

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from ..wire.rows cimport BatchRow
+from ..wire.views cimport SharedBytes
 
 
 cdef class IndexMemory:
@@ -23,7 +24,7 @@ cdef class BatchRun:
     cdef Py_ssize_t count              # of rows
     cdef IndexMemory memory            # owns the rows
     cdef object _index                 # a structured array of the rows, made when first used
-    cdef object _view                  # a memoryview of the buffer, made when first used
+    cdef SharedBytes _bytes            # of the buffer, for views of its parts, made when first used
     cdef Py_buffer source
     cdef bint acquired
     cdef int acquire(self, object buffer, int64_t origin) except -1

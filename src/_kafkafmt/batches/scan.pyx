@@ -19,6 +19,7 @@ from ..crc.checksums cimport first_invalid
 from ..wire.layout cimport *
 from ..wire.rows cimport BatchRow
 from ..wire.status cimport Failure, Status, fail, raise_failure
+from ..wire.views cimport SharedBytes
 
 INDEX_DTYPE = np.dtype(
     [
@@ -261,15 +262,16 @@ cdef class BatchRun:
         return 0
 
     cdef object slice(self, Py_ssize_t start, Py_ssize_t stop):
+        cdef SharedBytes shared, made
         with cython.critical_section(self):
-            view = self._view
-        if view is None:
-            made = memoryview(self.buffer).cast("B")
+            shared = self._bytes
+        if shared is None:
+            made = SharedBytes(self.buffer)
             with cython.critical_section(self):
-                if self._view is None:
-                    self._view = made
-                view = self._view
-        return view[start:stop]
+                if self._bytes is None:
+                    self._bytes = made
+                shared = self._bytes
+        return shared.part(start, stop)
 
     def first_reaching(self, int64_t offset):
         """Return the number of the first batch that ends at `offset` or later; None if none does."""
