@@ -15,7 +15,6 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from _kafkafmt.batches.scan import BatchRun
@@ -311,7 +310,7 @@ class PartitionLog:
                     run, verify=verify, control=control, limit=self.max_decompressed_bytes
                 ):
                     first = located.first_at_or_above(lowest)
-                    for record in islice(located, first, None):
+                    for record in located.iterate(first):
                         if end_offset is not None and record.offset >= end_offset:
                             return
                         yield record

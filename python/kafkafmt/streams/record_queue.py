@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -54,7 +53,7 @@ class RecordSlice(NamedTuple):
 
     def records(self) -> Iterator[Record]:
         """Iterate over the records as `Record` objects."""
-        return islice(self.located.iterate(self.first), self.stop - self.first)
+        return self.located.iterate(self.first, self.stop)
 
 
 @dataclass(frozen=True)

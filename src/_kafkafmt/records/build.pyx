@@ -463,7 +463,8 @@ cdef class RecordEncoder:
                 self.encode_headers(headers, &row)
             row.key_size = held_bytes(key, &row.key, &key_view, "key")
             row.value_size = held_bytes(value, &row.value, &value_view, "value")
-            status = self.put(&row, self._limit if is_limited else INT64_MAX, not is_limited)
+            with cython.critical_section(self):  # other threads may read sizes
+                status = self.put(&row, self._limit if is_limited else INT64_MAX, not is_limited)
         finally:
             self.leave()
             if key_view.len != NOT_HELD:

@@ -118,13 +118,14 @@ cdef class LocatedRecords:
     def __iter__(self):
         return self.iterate()
 
-    def iterate(self, Py_ssize_t first=0):
-        """Iterate `Record` objects from number `first` on."""
+    def iterate(self, Py_ssize_t first=0, stop=None):
+        """Iterate `Record` objects from number `first` to before `stop`; None: to the last one."""
         cdef RecordIterator iterator = RecordIterator.__new__(RecordIterator)
-        if not 0 <= first <= self.count:
-            raise IndexError(first)
+        cdef Py_ssize_t end = self.count if stop is None else stop
+        self.check_range(first, end)
         iterator.located = self
         iterator.next = first
+        iterator.stop = end
         return iterator
 
     cdef const BatchRow* batch(self, const RecordRow* row) noexcept nogil:
@@ -305,6 +306,7 @@ cdef class RecordIterator:
 
     cdef LocatedRecords located      # set before any other code has the iterator
     cdef Py_ssize_t next
+    cdef Py_ssize_t stop
 
     def __iter__(self):
         return self
@@ -315,7 +317,7 @@ cdef class RecordIterator:
         if self.located is None:
             raise TypeError("records are iterated from what they were located in")
         number = count_up(&self.next)
-        if number >= self.located.count:
+        if number >= self.stop:
             raise StopIteration
         record = Record.__new__(Record)
         record.located = self.located

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from _kafkafmt.records.last_records import LastRecords
@@ -101,7 +100,7 @@ def last_by_key(
             if count == len(located):
                 last.add(located)
             else:
-                for record in islice(located, count):
+                for record in located.iterate(stop=count):
                     if record.key is not None:
                         cut[record.key] = LastRecord(
                             record.key, record.value, record.offset, record.timestamp
