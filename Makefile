@@ -72,7 +72,7 @@ test-asan: build ## run the tests that need no JVM under ASan and UBSan
 test-threads: ## run the tests of kernels and what is above them in 4 threads at once, on a Python without a GIL (PYTHON=python3.14t)
 	@tools/parallel.sh $(TEST_ARGS)
 
-test-tsan: ## run the tests of shared objects under ThreadSanitizer (TSAN_PYTHON names an instrumented CPython)
+test-tsan: build ## run the tests of shared objects under ThreadSanitizer (TSAN_PYTHON names an instrumented CPython)
 	@tools/tsan.sh $(TEST_ARGS)
 
 fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), with clang

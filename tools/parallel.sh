@@ -12,8 +12,8 @@ fi
 tools/free_threaded.sh "$venv"
 # lz4 and zstandard, with which the tests compare, would enable the GIL. The kernels do not: free_threaded.sh checks it.
 export PYTHON_GIL=0
-"$venv/bin/python" -m pytest -q -m "not broker and not clients and not oracle and not spark and not slow and not exhaustive" \
+"$venv/bin/python" -m pytest -q -m "not broker and not clients and not oracle and not spark and not slow and not full and not exhaustive" \
     tests/threads "${@:-${tests[@]}}"
 # All threads share what caplog catches and monkeypatch replaces, and the pages of the documentation name fixed paths.
 "$venv/bin/python" -m pytest -q --parallel-threads 4 -o thread_unsafe_fixtures=$'caplog\nmonkeypatch' --ignore-glob='*/test_docs.py' \
-    -m "not broker and not clients and not oracle and not spark and not slow and not exhaustive" "${@:-${tests[@]}}"
+    -m "not broker and not clients and not oracle and not spark and not slow and not full and not exhaustive" "${@:-${tests[@]}}"

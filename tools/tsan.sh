@@ -15,6 +15,8 @@ fi
 if [ ! -x "$folder/venv/bin/python" ]; then
     "$python" -m venv "$folder/venv"
 fi
-tools/free_threaded.sh "$folder/venv" -C cmake.define.KAFKAFMT_TSAN=ON -C cmake.build-type=Debug
+# Cython of .venv, because the instrumented Python takes an hour to translate the kernels.
+tools/free_threaded.sh "$folder/venv" -C cmake.define.KAFKAFMT_TSAN=ON -C cmake.build-type=Debug \
+    -C "cmake.define.CYTHON_EXECUTABLE=$PWD/.venv/bin/cython"
 PYTHON_GIL=0 TSAN_OPTIONS="suppressions=$PWD/tools/tsan_suppressions.txt halt_on_error=1 exitcode=66" \
     "$folder/venv/bin/python" -m pytest -m "not broker and not oracle and not spark" "${@:-tests/threads}"

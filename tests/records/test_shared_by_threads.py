@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import GeneratorType
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from reference import Row
 BATCHES, RECORDS_PER_BATCH = 60, 10
 RECORDS = BATCHES * RECORDS_PER_BATCH
 THREADS = 4
+HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def batches(codec: int) -> bytes:
@@ -66,6 +68,8 @@ def run_in_threads(work: Callable[[], None], threads: int = THREADS) -> None:
 
 def taken_by_threads(shared: Iterator[Any]) -> list[Any]:
     """What threads take of one iterator until its end; fails for any error but the one that says it is in use."""
+    if isinstance(shared, GeneratorType) and not HAS_GIL and sys.version_info < (3, 15):
+        pytest.skip("generators of CPython 3.14 without the GIL are for one thread")
     taken: list[Any] = []
     errors: list[BaseException] = []
 
