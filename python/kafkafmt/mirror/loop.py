@@ -95,8 +95,11 @@ class Mirror:
         Raises MirrorError or OSError if the whole mirror cannot continue.
         """
         try:
-            while not self._is_ending and not self._is_done():
-                self._begin_partitions()
+            while not self._is_ending:
+                partitions = self._source.partitions()
+                if self._is_done(partitions):
+                    break
+                self._begin_partitions(partitions)
                 self._move()
                 self._collect()
                 self._pause_or_resume()
@@ -137,8 +140,7 @@ class Mirror:
             self.statistics.stopped.pop(one, None)
             self.statistics.lag.pop(one, None)
 
-    def _is_done(self) -> bool:
-        partitions = self._source.partitions()
+    def _is_done(self, partitions: Sequence[TopicPartition] | None) -> bool:
         if partitions is None or not self._assigned.issuperset(partitions):
             return partitions is None and self._others_stand_still()
         active = [one for one in partitions if one not in self.statistics.stopped]
@@ -178,9 +180,8 @@ class Mirror:
             self._forget(list(self._assigned))
             self._begin_due = time.monotonic() + _RETRY_SECONDS
 
-    def _begin_partitions(self) -> None:
-        """Begin newly assigned partitions at the positions where they were left."""
-        partitions = self._source.partitions()
+    def _begin_partitions(self, partitions: Sequence[TopicPartition] | None) -> None:
+        """Begin newly assigned partitions at the positions where they were left, and forget those that are gone."""
         if partitions is None:
             return
         gone = self._assigned.difference(partitions)  # such as a folder that was deleted
