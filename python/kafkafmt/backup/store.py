@@ -80,6 +80,7 @@ class BackupStore(SegmentStore):
     """Stores segments in a backup, and writes its generations.
 
     groups: as of before the ends of the logs were read, so that no committed offset is after what is backed up.
+    follows: whether the backup continues after these ends. Then groups are read again at each `generation_age`.
     """
 
     def __init__(
@@ -91,11 +92,12 @@ class BackupStore(SegmentStore):
         *,
         spool: Path,
         generation_age: float,
+        follows: bool,
     ) -> None:
         self.spool = spool
         self._repository, self._source, self._writer = repository, source, writer
         self._groups = groups
-        self._generation_age = generation_age
+        self._generation_age, self._follows = generation_age, follows
         self._run = secrets.token_hex(16)
         self._due = time.monotonic() + generation_age
         self._topics: dict[str, _Topic] = {}
@@ -194,6 +196,8 @@ class BackupStore(SegmentStore):
         elif time.monotonic() >= self._due:
             try:
                 self._write(is_last=False)
+                if self._follows:
+                    self._groups = self._source.read_groups()
             except kafka_errors.RetriableError as error:
                 _log.warning("a generation could not be written, and this is tried again", error=str(error))
                 return  # the next commit tries it
@@ -253,8 +257,6 @@ class BackupStore(SegmentStore):
         self._parent = manifest
         self.generations.append(manifest.name)
         _log.info("a generation was written", generation=manifest.name)
-        if not is_last:
-            self._groups = self._source.read_groups()
 
     def _refresh(self) -> None:
         """Take over partition counts, configurations and log start offsets, as the source has them now."""
