@@ -48,12 +48,16 @@ def store_of(
     *,
     read_groups: Callable[[], GroupOffsets] = lambda: NO_GROUPS,
     follows: bool = True,
+    matches: Callable[[str], bool] = lambda _: True,
 ) -> BackupStore:
-    """A store of which each commit is due to write a generation. read_groups: reads the groups of the cluster."""
+    """A store of which each commit is due to write a generation.
+
+    read_groups: reads the groups of the cluster. matches: whether a topic is selected.
+    """
     repository = Repository(folder)
     repository.create()
     cluster: Any = RestartingCluster(unanswered)
-    source = BackupSource(cluster, lambda _: True, read_groups)
+    source = BackupSource(cluster, matches, read_groups)
     writer: Any = None  # nothing is stored
     return BackupStore(
         repository, source, writer, read_groups(), spool=folder / "spool", generation_age=0.0, follows=follows

@@ -8,6 +8,7 @@ import pytest
 
 from backup.alone import store_of
 from backup.backing_up import generation
+from backup.stored import TOPIC, StoredBackup
 from kafkafmt.backup.groups import GroupOffsets
 from kafkafmt.backup.store import BackupStore
 from kafkafmt.storage.backups.manifest import GroupOffset
@@ -55,3 +56,13 @@ def test_groups_when_a_backup_ends_at_the_ends_of_its_start_then_all_generations
     commit(store, 3)
     store.complete_commit(is_last=True)
     assert (len(store.generations), committed(tmp_path)) == (2, 0)
+
+
+def test_groups_when_other_topics_are_selected_then_offsets_in_those_of_the_last_generation_stay(
+    tmp_path: Path,
+) -> None:
+    earlier = StoredBackup(tmp_path / "backup", tmp_path).grow()
+    store = store_of(tmp_path / "backup", read_groups=Consumers().read, matches=lambda topic: topic != TOPIC)
+    store.complete_commit(is_last=True)
+    readers = generation(tmp_path / "backup").groups["readers"]
+    assert readers == (*earlier.groups["readers"], GroupOffset("t", 0, 0))

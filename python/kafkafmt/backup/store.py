@@ -6,7 +6,8 @@ A generation describes the selected topics as the source has them when it is wri
 - Segments below the log start offset of the source are left out.
 - A partition whose log was truncated below what is backed up begins anew.
 
-Earlier generations keep what they name until they are pruned. Topics that are not selected stay as they are.
+Earlier generations keep what they name until they are pruned. Topics that are not selected stay as they are, and so do
+the offsets of groups in them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kafkafmt.storage.backups.manifest import (
     BackedUpPartition,
     BackedUpSegment,
     BackedUpTopic,
+    GroupOffset,
     Manifest,
     OpenTransaction,
 )
@@ -236,7 +238,6 @@ class BackupStore(SegmentStore):
     def _write(self, *, is_last: bool) -> None:
         """Write a generation, if it is the last one of a run or has something new."""
         self._refresh()
-        groups = self._groups
         number = 1 if self._parent is None else self._parent.number + 1
         manifest = Manifest(
             number=number,
@@ -246,8 +247,8 @@ class BackupStore(SegmentStore):
             created_ms=time.time_ns() // 1_000_000,
             writer=self._run,
             topics=tuple(self._described()),
-            groups=groups.by_group,
-            groups_at_ms=groups.at_ms,
+            groups=self._described_groups(),
+            groups_at_ms=self._groups.at_ms,
             open_transactions=tuple(self._open_transactions()),
         )
         if not is_last and self._parent is not None and _content(manifest) == _content(self._parent):
@@ -299,6 +300,17 @@ class BackupStore(SegmentStore):
             )
             for name, topic in sorted(self._topics.items())
         ]
+
+    def _described_groups(self) -> dict[str, tuple[GroupOffset, ...]]:
+        """Return the offsets of groups, and those of the last generation in topics that are not selected."""
+        found = dict(self._groups.by_group)
+        earlier = {} if self._parent is None else self._parent.groups
+        for group, offsets in earlier.items():
+            kept = [one for one in offsets if not self._source.matches(one.topic)]
+            if kept:
+                all_offsets = (*found.get(group, ()), *kept)
+                found[group] = tuple(sorted(all_offsets, key=lambda one: (one.topic, one.partition)))
+        return found
 
     def _open_transactions(self) -> list[OpenTransaction]:
         return [
