@@ -304,7 +304,7 @@ class BackupStore(SegmentStore):
     def _described_groups(self) -> dict[str, tuple[GroupOffset, ...]]:
         """Return the offsets of groups, and those of the last generation in topics that are not selected."""
         found = dict(self._groups.by_group)
-        earlier = {} if self._parent is None else self._parent.groups
+        earlier: Mapping[str, tuple[GroupOffset, ...]] = {} if self._parent is None else self._parent.groups
         for group, offsets in earlier.items():
             kept = [one for one in offsets if not self._source.matches(one.topic)]
             if kept:
