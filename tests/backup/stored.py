@@ -55,6 +55,11 @@ class StoredBackup:
         self.logs: list[bytes] = []
         self.manifests: list[Manifest] = []
 
+    @property
+    def id(self) -> str:
+        """The id of the backup."""
+        return self._repository.id
+
     def store_segment(self, codec: Codec = Codec.NONE) -> BackedUpSegment:
         """Store the next segment, of no generation yet."""
         base_offset = len(self.segments) * SEGMENT_RECORDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -15,9 +16,11 @@ from kafka import TopicPartition as KafkaTopicPartition
 from backup.backing_up import back_up, bytes_of, generation, leftovers, topic_of
 from client.cluster import Cluster
 from file_systems import BUCKET
+from kafkafmt.backup.repository import Repository
 from kafkafmt.log import PartitionLog
 from kafkafmt.storage import storage_path
 from mirror.reading import log_of
+from mirror.running import KAFKAFMT, wait_until
 from restore.restoring import YEAR_2020_MS
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("backup")]
@@ -225,3 +228,36 @@ def test_backup_when_the_target_is_an_object_store_then_it_has_the_same_objects_
     (partition,) = topic_of(generation(path), topic).partitions
     assert bytes_of(path, partition) == log_of(cluster.broker.log_dir, topic, 0)
     assert not list(tmp_path.iterdir())
+
+
+def test_backup_when_a_topic_is_created_again_while_it_follows_then_continues_with_the_new_one(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "backup"
+    cluster.create_topic(topic)
+    send(cluster, topic, 40)
+    options = ["--follow", "--topics", topic, "--source-config", "metadata.max.age.ms=1000"]
+    options += ["--generation-age", "0.1", "--commit-interval", "0.1", "--segment-age", "0.1"]
+    with (tmp_path / "log").open("w") as errors:
+        running = subprocess.Popen(
+            [KAFKAFMT, "backup", f"kafka://{cluster.bootstrap}", str(target), *options], stderr=errors
+        )
+
+    def stored() -> bytes:
+        assert running.poll() is None, (tmp_path / "log").read_text()[-3000:]
+        if not Repository(target).generations():
+            return b""
+        return b"".join(bytes_of(target, one) for one in topic_of(generation(target), topic).partitions)
+
+    try:
+        old = log_of(cluster.broker.log_dir, topic, 0)
+        wait_until(lambda: stored() == old)
+        cluster.delete_topic(topic)
+        cluster.create_topic(topic)
+        send(cluster, topic, 70)
+        wait_until(lambda: stored() == log_of(cluster.broker.log_dir, topic, 0))
+        running.terminate()
+        assert running.wait(60) == 0, (tmp_path / "log").read_text()[-3000:]
+    finally:
+        running.kill()
+        running.wait()

@@ -79,6 +79,7 @@ def test_backup_when_another_has_written_a_generation_then_is_refused_and_both_g
     assert back_up(cluster, target, topic).status == 0
     late = replace(first, number=2, name=f"{2:020}-{'0' * 8}", parent=first.name)
     repository = Repository(target)
+    repository.create()
     with pytest.raises(BackupError, match="another backup wrote generation"):
         repository.write(late)
     assert len(repository.generations()) == 2

@@ -68,6 +68,15 @@ def test_prune_when_generations_are_old_then_they_and_what_only_they_name_are_de
     assert is_whole(backup.target)
 
 
+def test_prune_when_the_clock_was_wrong_for_a_generation_then_only_that_one_is_too_old(
+    tmp_path: Path,
+) -> None:
+    backup = aged(tmp_path, [3, 2, 20_000, 1])
+    report = prune(backup.target, Retention(seconds=30 * DAY), grace_seconds=0)
+    assert report.generations == [backup.manifests[2].name]
+    assert is_whole(backup.target)
+
+
 def test_prune_when_the_backup_is_on_s3_then_it_deletes_the_same(tmp_path: Path, store: Storages) -> None:
     backup = aged(tmp_path, [90, 1], target=store.locate("s3://bucket/prune"))
     report = prune(backup.target, Retention(count=1), grace_seconds=0)
@@ -99,6 +108,22 @@ def test_prune_when_objects_are_of_no_generation_then_only_those_after_the_grace
     assert len(report.objects) == FILES + len(partial)
     assert all(path.exists() for path in others)
     assert all((backup.target / f"{uploading.object}{suffix}").exists() for suffix in uploading.files)
+
+
+def test_prune_when_a_segment_was_spooled_for_longer_than_the_grace_then_it_is_kept_once_it_is_stored(
+    tmp_path: Path,
+) -> None:
+    class SlowBackup(StoredBackup):
+        def spoil(self, files: dict[str, Path]) -> None:
+            long_ago = time.time() - 2 * DAY
+            for path in files.values():
+                os.utime(path, (long_ago, long_ago))
+
+    backup = SlowBackup(tmp_path / "backup", tmp_path)
+    backup.grow()
+    uploading = backup.store_segment()  # the next generation names it
+    assert prune(backup.target, Retention(count=1)).objects == []
+    assert (backup.target / f"{uploading.object}.log").exists()
 
 
 @pytest.mark.parametrize("deletions", range(2 + 2 * FILES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +21,9 @@ from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.types import TopicPartition
 from logged_events import logged_events
 from mirror.folders import batches, put_log
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
 
 PARTITION = TopicPartition("t", 0)
 
@@ -48,7 +52,37 @@ class LateTarget(RefusingTarget):
             raise UnansweredError("topic t could not be created")
 
 
-def mirror_to(target_of: type[RefusingTarget], folder: Path, *, appends: bool = False) -> Mirror:
+class FailingTarget(Target):
+    """Cannot take a batch, for a reason that no mirror expects."""
+
+    error: BaseException = ValueError("unexpected")
+
+    def __init__(self, statistics: Statistics) -> None:
+        self.statistics = statistics
+        self.kept: dict[TopicPartition, int] = {}
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        """As if all topics were there."""
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return None
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        raise self.error
+
+    def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.kept.update(positions)
+
+
+class InterruptedTarget(FailingTarget):
+    """Is interrupted while it takes a batch."""
+
+    error = KeyboardInterrupt()
+
+
+def mirror_to(
+    target_of: type[RefusingTarget | FailingTarget], folder: Path, *, appends: bool = False
+) -> Mirror:
     """A mirror of a folder with one partition."""
     put_log(folder / "t-0", batches(0, 10))
     options = MirrorOptions(folder, parse_address("kafka://target:9092"), appends=appends)
@@ -86,3 +120,14 @@ def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_lat
     retries = [line["error"] for line in logged if "tried again" in line["event"]]
     assert retries == ["topic t could not be created"]
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
+
+
+@pytest.mark.parametrize("target_of", [FailingTarget, InterruptedTarget])
+def test_batches_when_the_target_fails_to_take_them_then_no_position_after_them_is_kept(
+    tmp_path: Path, target_of: type[FailingTarget]
+) -> None:
+    mirror = mirror_to(target_of, tmp_path)
+    target: Any = mirror._target
+    with pytest.raises(type(target.error)):
+        mirror.run()
+    assert target.kept.get(PARTITION, 0) == 0

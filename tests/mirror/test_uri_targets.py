@@ -62,3 +62,15 @@ def test_mirror_when_the_source_has_grown_then_the_store_continues_at_the_end_of
     assert outcome.summary["records"] == 50
     path = storage_path(target)
     assert bytes_of(path, "t") == bytes_of(source, "t")
+
+
+def test_mirror_when_the_segment_size_of_a_topic_is_none_then_one_line_says_so_and_nothing_is_stored(
+    store: str, tmp_path: Path
+) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 100))
+    target = store.format("wrong-size")
+    outcome = mirror(tmp_path / "source", target, "--topic-config", "segment.bytes=many")
+    assert outcome.status == 2
+    assert "wrong-size: segment.bytes: expected 14 to 2^31 - 1, found 'many'" in outcome.errors
+    assert not storage_path(target).exists()
+    assert mirror(tmp_path / "source", target).summary["records"] == 100

@@ -99,6 +99,16 @@ def test_manifest_when_encoded_then_the_same_is_decoded() -> None:
     assert Manifest.decode(MANIFEST.encode(), PATH) == MANIFEST
 
 
+def test_manifest_when_a_reader_would_refuse_its_size_then_it_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafkafmt.storage.backups.manifest._MOST_JSON_BYTES", 1000)
+    with pytest.raises(
+        BackupError, match=rf"^{NAME}: expected a manifest of at most 1000 bytes of JSON, found \d+:"
+    ):
+        MANIFEST.encode()
+
+
 def test_manifest_when_it_has_unknown_fields_then_they_are_ignored() -> None:
     found = content() | {"later": {"field": 1}}
     found["topics"][1]["partitions"][0]["segments"][0]["later"] = None

@@ -142,6 +142,7 @@ def open_backup(options: BackupOptions, report: Report) -> Iterator[Backup]:
             groups,
             spool=_spool(options),
             generation_age=options.generation_age,
+            follows=options.follows,
         )
         if store.parent is not None and store.parent.source != cluster.id:
             raise BackupError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,10 @@ def _stored_as_it_is(local: Path, path: StoragePath, size: int) -> StoredFile:
     digest = hashlib.sha256()
     for chunk in _chunks(local, _READ_BYTES):
         digest.update(chunk)
-    storage_of(path).put(local, path)  # a rename, if the spool is on the same file system
+    os.utime(
+        local
+    )  # a prune keeps young objects, and this may be a rename of a file that was written long ago
+    storage_of(path).put(local, path)
     return StoredFile(size, size, digest.hexdigest())
 
 

@@ -66,7 +66,8 @@ def prune(
     grace_seconds: the least age of an object that is deleted. It must be longer than the time from the upload of a
     segment to the generation that names it.
 
-    Raises BackupError before anything is deleted if a manifest that is kept cannot be read, and OSError.
+    Raises BackupError before anything is deleted if a manifest cannot be read whose age or objects are needed, and
+    OSError.
     """
     read_identity(folder)
     now = time.time()
@@ -124,18 +125,18 @@ def _read_kept(
 ) -> tuple[list[str], set[str]]:
     """Return the generations that are not kept, and the objects that the others name.
 
-    The last generation is read first. Those before one that is too old are too old, and are not read.
+    By age each generation is read: the clock of a run may have been wrong, so an old one may follow a young one.
     """
+    expired = [] if retention.count is None else names[: -retention.count]
     objects: set[str] = set()
-    for kept, name in enumerate(reversed(names)):
-        expired = names[: len(names) - kept]
-        if kept == retention.count:
-            return expired, objects
+    for name in names[len(expired) :]:
         manifest = read_generation(folder, name)
-        if kept and retention.seconds is not None and manifest.created_ms < (now - retention.seconds) * 1000:
-            return expired, objects
-        objects |= _objects(manifest)
-    return [], objects
+        is_old = retention.seconds is not None and manifest.created_ms < (now - retention.seconds) * 1000
+        if is_old and name != names[-1]:
+            expired.append(name)
+        else:
+            objects |= _objects(manifest)
+    return expired, objects
 
 
 def _objects(manifest: Manifest) -> set[str]:

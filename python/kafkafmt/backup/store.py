@@ -6,7 +6,8 @@ A generation describes the selected topics as the source has them when it is wri
 - Segments below the log start offset of the source are left out.
 - A partition whose log was truncated below what is backed up begins anew.
 
-Earlier generations keep what they name until they are pruned. Topics that are not selected stay as they are.
+Earlier generations keep what they name until they are pruned. Topics that are not selected stay as they are, and so do
+the offsets of groups in them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kafkafmt.storage.backups.manifest import (
     BackedUpPartition,
     BackedUpSegment,
     BackedUpTopic,
+    GroupOffset,
     Manifest,
     OpenTransaction,
 )
@@ -80,6 +82,7 @@ class BackupStore(SegmentStore):
     """Stores segments in a backup, and writes its generations.
 
     groups: as of before the ends of the logs were read, so that no committed offset is after what is backed up.
+    follows: whether the backup continues after these ends. Then groups are read again at each `generation_age`.
     """
 
     def __init__(
@@ -91,11 +94,12 @@ class BackupStore(SegmentStore):
         *,
         spool: Path,
         generation_age: float,
+        follows: bool,
     ) -> None:
         self.spool = spool
         self._repository, self._source, self._writer = repository, source, writer
         self._groups = groups
-        self._generation_age = generation_age
+        self._generation_age, self._follows = generation_age, follows
         self._run = secrets.token_hex(16)
         self._due = time.monotonic() + generation_age
         self._topics: dict[str, _Topic] = {}
@@ -194,6 +198,8 @@ class BackupStore(SegmentStore):
         elif time.monotonic() >= self._due:
             try:
                 self._write(is_last=False)
+                if self._follows:
+                    self._groups = self._source.read_groups()
             except kafka_errors.RetriableError as error:
                 _log.warning("a generation could not be written, and this is tried again", error=str(error))
                 return  # the next commit tries it
@@ -232,7 +238,6 @@ class BackupStore(SegmentStore):
     def _write(self, *, is_last: bool) -> None:
         """Write a generation, if it is the last one of a run or has something new."""
         self._refresh()
-        groups = self._groups
         number = 1 if self._parent is None else self._parent.number + 1
         manifest = Manifest(
             number=number,
@@ -242,8 +247,8 @@ class BackupStore(SegmentStore):
             created_ms=time.time_ns() // 1_000_000,
             writer=self._run,
             topics=tuple(self._described()),
-            groups=groups.by_group,
-            groups_at_ms=groups.at_ms,
+            groups=self._described_groups(),
+            groups_at_ms=self._groups.at_ms,
             open_transactions=tuple(self._open_transactions()),
         )
         if not is_last and self._parent is not None and _content(manifest) == _content(self._parent):
@@ -253,8 +258,6 @@ class BackupStore(SegmentStore):
         self._parent = manifest
         self.generations.append(manifest.name)
         _log.info("a generation was written", generation=manifest.name)
-        if not is_last:
-            self._groups = self._source.read_groups()
 
     def _refresh(self) -> None:
         """Take over partition counts, configurations and log start offsets, as the source has them now."""
@@ -297,6 +300,17 @@ class BackupStore(SegmentStore):
             )
             for name, topic in sorted(self._topics.items())
         ]
+
+    def _described_groups(self) -> dict[str, tuple[GroupOffset, ...]]:
+        """Return the offsets of groups, and those of the last generation in topics that are not selected."""
+        found = dict(self._groups.by_group)
+        earlier: Mapping[str, tuple[GroupOffset, ...]] = {} if self._parent is None else self._parent.groups
+        for group, offsets in earlier.items():
+            kept = [one for one in offsets if not self._source.matches(one.topic)]
+            if kept:
+                all_offsets = (*found.get(group, ()), *kept)
+                found[group] = tuple(sorted(all_offsets, key=lambda one: (one.topic, one.partition)))
+        return found
 
     def _open_transactions(self) -> list[OpenTransaction]:
         return [

@@ -95,16 +95,24 @@ class Mirror:
         Raises MirrorError or OSError if the whole mirror cannot continue.
         """
         try:
-            while not self._is_ending and not self._is_done():
-                self._begin_partitions()
-                self._move()
-                self._collect()
-                self._pause_or_resume()
-                self._commit_and_report(time.monotonic())
-                self._begin_lost_again()
-        finally:
+            self._run_rounds()
+        except Exception:  # after a KeyboardInterrupt, positions may be after batches that were not taken
             self._finish()
+            raise
+        self._finish()
         self._report_unreached()
+
+    def _run_rounds(self) -> None:
+        while not self._is_ending:
+            partitions = self._source.partitions()
+            if self._is_done(partitions):
+                return
+            self._begin_partitions(partitions)
+            self._move()
+            self._collect()
+            self._pause_or_resume()
+            self._commit_and_report(time.monotonic())
+            self._begin_lost_again()
 
     def revoke(self, topic_partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Drain partitions that another mirror takes over. Return the offsets that may be committed."""
@@ -137,8 +145,7 @@ class Mirror:
             self.statistics.stopped.pop(one, None)
             self.statistics.lag.pop(one, None)
 
-    def _is_done(self) -> bool:
-        partitions = self._source.partitions()
+    def _is_done(self, partitions: Sequence[TopicPartition] | None) -> bool:
         if partitions is None or not self._assigned.issuperset(partitions):
             return partitions is None and self._others_stand_still()
         active = [one for one in partitions if one not in self.statistics.stopped]
@@ -178,9 +185,8 @@ class Mirror:
             self._forget(list(self._assigned))
             self._begin_due = time.monotonic() + _RETRY_SECONDS
 
-    def _begin_partitions(self) -> None:
-        """Begin newly assigned partitions at the positions where they were left."""
-        partitions = self._source.partitions()
+    def _begin_partitions(self, partitions: Sequence[TopicPartition] | None) -> None:
+        """Begin newly assigned partitions at the positions where they were left, and forget those that are gone."""
         if partitions is None:
             return
         gone = self._assigned.difference(partitions)  # such as a folder that was deleted
@@ -312,14 +318,14 @@ class Mirror:
             number = int(run.index["last_offset"].searchsorted(error.resume_offset))
             self._stop(Stopped(topic_partition, first_offset(run, number), str(error)))
             raise MirrorError(str(error)) from error.__cause__
-        except OSError as error:
-            self._stop(Stopped(topic_partition, first_offset(run), str(error)))
-            raise
         except (PartitionError, KafkaFormatError) as error:
             offset = error.base_offset if isinstance(error, KafkaFormatError) else error.offset
             said = self._message_of(error)
             self._stop(Stopped(topic_partition, position if offset is None else max(offset, position), said))
             return
+        except Exception as error:  # the source's position is after the run already
+            self._stop(Stopped(topic_partition, first_offset(run), str(error) or type(error).__name__))
+            raise
         held = self._target.held_bytes()
         self._memory.under_way(held)
         if held > self._max_under_way:  # a folder then returns no more runs in this poll

@@ -13,7 +13,7 @@ from kafkafmt.restore.errors import RestoreError
 from kafkafmt.storage import StoragePath, is_uri, storage_path
 from kafkafmt.storage.backups.generations import choose_generation, is_backup, read_generation, read_identity
 from kafkafmt.storage.backups.manifest import BACKUP_FILE, GroupOffset
-from kafkafmt.storage.locations import VIEW_OPTIONS, with_view_option
+from kafkafmt.storage.locations import VIEW_OPTIONS, view_of, with_view_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def find_source(options: RestoreOptions) -> RestoredFrom:
     bounds = zip(("from", "to"), options.times, strict=True)
     end = "".join(f" {name} {time}" for name, time in bounds if time is not None)
     if has_view or is_backup(base):
-        return _of_backup(text, base, settings, end)
+        return _of_backup(base, settings, end)
     if options.generation is not None:
         raise RestoreError(
             f"{options.source}: expected a backup, as only that has generations: no {BACKUP_FILE}"
@@ -64,15 +64,13 @@ def find_source(options: RestoreOptions) -> RestoredFrom:
     return RestoredFrom(path, f"restore of {path.resolve()}{end}", None, _groups_in(path))
 
 
-def _of_backup(text: str, base: StoragePath, settings: Mapping[str, str], end: str) -> RestoredFrom:
+def _of_backup(base: StoragePath, settings: Mapping[str, str], end: str) -> RestoredFrom:
     identity = read_identity(base)
     generation = choose_generation(base, settings.get("generation"))
     groups = read_generation(base, generation).groups
-    view = f"{_BACKUP}{text if is_uri(text) else f'file://{base.absolute()}'}"
-    for name, value in {**settings, "generation": generation}.items():
-        view = with_view_option(view, name, value)
     name = f"restore of backup {identity.id} generation {generation}{end}"
-    return RestoredFrom(_located(view), name, generation, groups)
+    path = view_of("backup", base, {**settings, "generation": generation})
+    return RestoredFrom(path, name, generation, groups)
 
 
 def _without_view(text: str) -> tuple[str, dict[str, str]]:

@@ -124,14 +124,16 @@ class TargetOfRestore:
         return plans
 
     def ensure_restorable(
-        self, plans: Iterable[TopicPlan], begun: BegunRestores | FileOffsetMapStore
+        self, plans: Iterable[TopicPlan], begun: BegunRestores | FileOffsetMapStore | None
     ) -> None:
-        """Raise RestoreError if topics have records that this restore has not written."""
+        """Raise RestoreError if topics have records that this restore has not written. begun: None if it has no map."""
         there = {plan.target: plan for plan in plans if plan.is_there}
         ids = self._cluster.topic_ids(there)
         bounds = self._cluster.bounds(self._cluster.partitions(there))
         filled = sorted({one.topic for one, (start, end) in bounds.items() if end > start})
-        foreign = [one for one in filled if not self._is_own(there[one], ids.get(one), begun)]
+        foreign = [
+            one for one in filled if begun is None or not self._is_own(there[one], ids.get(one), begun)
+        ]
         if foreign:
             raise RestoreError(
                 f"{self._cluster.address}: expected empty topics, or topics of this restore (same backup, "

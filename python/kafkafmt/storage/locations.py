@@ -123,8 +123,7 @@ class Storages:
             urlencode(sorted(settings.items())),
         )
         if key not in self._views:
-            filesystem = _opened_view(view, base, settings)
-            self._views[key] = RemoteStorage(filesystem, f"{view}+{key[1]}!", settings=settings)
+            self._views[key] = view_of(view, base, settings).storage
         return RemotePath(self._views[key], "/".join(["", *(name for name in within.split("/") if name)]))
 
     def _remote(self, scheme: str, authority: str, query: str) -> RemoteStorage:
@@ -158,6 +157,17 @@ class Storages:
 def storage_path(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
     """Convert a path or URI to a path on its storage, without options. Raises as `Storages.locate`."""
     return Storages().locate(path)
+
+
+def view_of(view: str, base: StoragePath, settings: Mapping[str, str]) -> RemotePath:
+    """Return the root of a view of a folder. view: `tiered` or `backup`. settings: those of `VIEW_OPTIONS`.
+
+    Unlike in a URI, the path of the folder may have any characters. Raises ValueError for settings that the view does
+    not have.
+    """
+    shown = base.as_uri() if isinstance(base, Path) else str(base)
+    storage = RemoteStorage(_opened_view(view, base, settings), f"{view}+{shown}!", settings=settings)
+    return RemotePath(storage, "")
 
 
 def with_view_option(path: str, name: str, value: str) -> str:

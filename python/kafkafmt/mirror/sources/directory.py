@@ -256,16 +256,11 @@ class DirectorySource(Source):
         for topic_partition, folder in sorted(self._folders.folders.items()):
             if topic_partition in self._readers or not self._is_selected(topic_partition.topic):
                 continue
-            reader = LogReader(
-                topic_partition,
-                folder,
-                self._cache,
-                self._memory,
-                is_committed=self._options.is_committed,
-                keeps_control_batches=self._options.keeps_control_batches,
-                from_segment_start=self._options.from_segment_start,
-                on_gone=partial(self._note_gone, topic_partition),
-            )
+            try:
+                reader = self._reader(topic_partition, folder)
+                self._inodes[topic_partition] = folder.stat().st_ino
+            except FileNotFoundError:  # deleted since it was listed
+                continue
             if reader.overlaps:
                 _log.warning(
                     "segments have offsets of segments before them: each offset is mirrored once",
@@ -274,6 +269,17 @@ class DirectorySource(Source):
                 )
             self._end(reader)
             self._readers[topic_partition] = reader
-            self._inodes[topic_partition] = folder.stat().st_ino
             self._paused.add(topic_partition)
             self._ends[topic_partition] = reader.end_offset
+
+    def _reader(self, topic_partition: TopicPartition, folder: StoragePath) -> LogReader:
+        return LogReader(
+            topic_partition,
+            folder,
+            self._cache,
+            self._memory,
+            is_committed=self._options.is_committed,
+            keeps_control_batches=self._options.keeps_control_batches,
+            from_segment_start=self._options.from_segment_start,
+            on_gone=partial(self._note_gone, topic_partition),
+        )

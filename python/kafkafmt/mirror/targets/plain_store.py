@@ -23,10 +23,11 @@ from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment, is_segment_file_name, segment_file_name
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
+from kafkafmt.log.topic_properties import check_property
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
-from kafkafmt.mirror.targets.sealed import SegmentStore
+from kafkafmt.mirror.targets.sealed import SEGMENT_BYTES, SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 from kafkafmt.storage import RemotePath, read_file, storage_of, write_file
 from kafkafmt.storage.publication import private_folder
@@ -90,13 +91,16 @@ class PlainStore(SegmentStore):
                 changed[target] = TopicConfig(
                     topic.config.partitions, self._settings.applied(target, configs)
                 )
+            try:
+                for config in changed.values():
+                    if SEGMENT_BYTES in config.configs:
+                        check_property(SEGMENT_BYTES, config.configs[SEGMENT_BYTES])
+                text = topic_configs_text(changed)
+            except IniError:
+                raise
+            except ValueError as error:
+                raise MirrorError(f"{self._path}: {error}") from None
             if changed != self._topics:
-                try:
-                    text = topic_configs_text(changed)
-                except IniError:
-                    raise
-                except ValueError as error:
-                    raise MirrorError(f"{self._path}: {error}") from None
                 write_file(self._path / TOPICS_FILE, text.encode())
                 self._topics = changed
             self._prepared.update(topics)

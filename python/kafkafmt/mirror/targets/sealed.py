@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.statistics import Statistics, Stopped, Way
     from kafkafmt.types import TopicPartition
 
-_SEGMENT_BYTES = "segment.bytes"
+SEGMENT_BYTES = "segment.bytes"
 _STORED_AT_ONCE = 4
 
 
@@ -183,7 +183,7 @@ class SealedTarget(Target):
     def _append(self, topic_partition: TopicPartition, run: BatchRun, first: int, stop: int) -> None:
         ensure_ascending(run.index[first:stop], self._ends[topic_partition], self._spool.path)
         most_bytes = self._sealing.segment_bytes
-        own = self._configs.get(topic_partition.topic, {}).get(_SEGMENT_BYTES)
+        own = self._configs.get(topic_partition.topic, {}).get(SEGMENT_BYTES)
         if own is not None:
             most_bytes = min(most_bytes, max(int(own), 1))
         while first < stop:
@@ -219,12 +219,13 @@ class SealedTarget(Target):
 
     def _seal(self, topic_partition: TopicPartition) -> None:
         """Seal the open segment of a partition, if it has one, and let a thread store it."""
-        segment = self._open.pop(topic_partition, None)
+        segment = self._open.get(topic_partition)
         if segment is None:
             return
+        sealed = segment.seal()
+        del self._open[topic_partition]  # now: a segment that could not be sealed must stay in `not_durable`
         self._open_bytes -= segment.size_in_bytes
         self._storing_bytes += segment.size_in_bytes
-        sealed = segment.seal()
         self._storing[topic_partition].append((sealed, self._threads.submit(self._store.put, sealed)))
 
     def _collect(self) -> None:

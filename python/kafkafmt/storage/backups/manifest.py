@@ -164,6 +164,11 @@ class Manifest:
     def encode(self) -> bytes:
         """Return the manifest as JSON, compressed by zstd. Raises BackupError if `decode` would refuse it."""
         text = json.dumps(vars(self), default=_encoded, separators=(",", ":")).encode("ascii")
+        if len(text) > _MOST_JSON_BYTES:
+            raise BackupError(
+                f"{self.name}: expected a manifest of at most {_MOST_JSON_BYTES} bytes of JSON, found {len(text)}: "
+                "begin another backup, with larger segments"
+            )
         _manifest(Fields.parse(text, self.name))
         return codecs.compress(Codec.ZSTD, text)
 

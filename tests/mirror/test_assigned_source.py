@@ -1,0 +1,145 @@
+"""A source that takes all partitions of a cluster, whose topic is deleted and created again while the mirror runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.admission import Admission
+from kafkafmt.mirror.loop import Mirror
+from kafkafmt.mirror.memory import HeldMemory
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import SourceTopic, Target
+from kafkafmt.mirror.sources.assigned import AssignedClusterSource
+from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.upkeep import TopicUpkeep
+from kafkafmt.types import TopicPartition
+
+PARTITION = TopicPartition("t", 0)
+MOST_POLLS = 20
+
+
+class OneTopicCluster:
+    """A cluster with topic `t`, which has no records."""
+
+    id = "cluster"
+    brokers = 1
+
+    def __init__(self) -> None:
+        self.topic_id = uuid4()
+
+    def config_of(self, _: object) -> dict[str, Any]:
+        return {}
+
+    def topic_names(self) -> list[str]:
+        return ["t"]
+
+    def topic_ids(self, _: object) -> dict[str, UUID]:
+        return {"t": self.topic_id}
+
+    def partitions(self, _: object) -> list[TopicPartition]:
+        return [PARTITION]
+
+    def describe_topics(self, _: object) -> dict[str, TopicConfig]:
+        return {"t": TopicConfig(1)}
+
+
+class IdleConsumer:
+    """Returns no batches. `on_poll` is called at each poll."""
+
+    fetched_bytes = 0
+    has_unknown_topic = False
+
+    def __init__(self, **_: object) -> None:
+        self.config = {"metadata_max_age_ms": 10_000}
+        self.on_poll = lambda: None
+
+    def poll_runs(self, _: float) -> dict[Any, Any]:
+        self.on_poll()
+        return {}
+
+    def take_unknown_topics(self) -> set[str]:
+        """The topics of which a fetch with the old id has failed."""
+        had, self.has_unknown_topic = self.has_unknown_topic, False
+        return {"t"} if had else set()
+
+    def take_fetched_by_name(self) -> set[str]:
+        return set()
+
+    def take_offset_resets(self) -> list[Any]:
+        return []
+
+    def beginning_offsets(self, asked: Iterable[Any]) -> dict[Any, int]:
+        return dict.fromkeys(asked, 0)
+
+    end_offsets = beginning_offsets
+
+    def position(self, _: object, **options: object) -> int:
+        return 0
+
+    highwater = position
+
+    def assign(self, _: object) -> None:
+        """As the consumer of a cluster."""
+
+    pause = resume = seek = pin_topic_id = close = lambda *_, **__: None
+
+
+class NotingTarget(Target):
+    """Notes which topics its partition was begun for."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self.statistics = statistics
+        self.begun: list[UUID | None] = []
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        """As if all topics were there."""
+
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        self.begun.append(topic_id)
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return None
+
+
+def test_topic_when_created_again_while_a_mirror_takes_all_partitions_then_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster.RawConsumer", IdleConsumer)
+    address = parse_address("kafka://source:9092")
+    options = MirrorOptions(address, tmp_path, follows=True, shares_partitions=False, commit_interval=1e-9)
+    cluster: Any = OneTopicCluster()
+    source = AssignedClusterSource(cluster, options.selection, options, None)
+    memory = HeldMemory(options.memory)
+    target = NotingTarget(Statistics(memory.budget))
+    upkeep = TopicUpkeep(options, source, target, target.statistics, Admission(options.names, set))
+    mirror = Mirror(
+        options,
+        source,
+        target,
+        memory,
+        upkeep=upkeep,
+        transform=lambda _, run: iter([run]),
+        report=lambda _: None,
+    )
+    consumer: Any = source._consumer
+    ids, polls = [cluster.topic_id], iter(range(MOST_POLLS))
+
+    def poll() -> None:
+        number = next(polls, None)
+        if number == 1:
+            cluster.topic_id = uuid4()
+            ids.append(cluster.topic_id)
+            consumer.has_unknown_topic = True
+        if number is None or len(target.begun) == 2:
+            mirror.end()
+
+    consumer.on_poll = poll
+    mirror.run()
+    assert target.begun == ids

@@ -1,0 +1,90 @@
+"""A target of sealed segments whose spool cannot be written."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafkafmt.log.producer_states import ProducerStates
+from kafkafmt.mirror.loop import Mirror
+from kafkafmt.mirror.opening import open_mirror
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import SourceTopic
+from kafkafmt.mirror.sealing import Sealing
+from kafkafmt.mirror.targets.sealed import SegmentStore
+from kafkafmt.mirror.targets.spool import SealedSegment, SpooledSegment
+from kafkafmt.types import TopicPartition
+from mirror.folders import batches, put_log
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+PARTITION = TopicPartition("t", 0)
+
+
+class NotingStore(SegmentStore):
+    """Notes where the stored segments end, and the last position that it was told."""
+
+    def __init__(self, spool: Path) -> None:
+        self.spool = spool
+        self.end = self.position = 0
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
+        return {}
+
+    def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        """As if there were no ids."""
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return None
+
+    def producers(self, topic_partition: TopicPartition) -> ProducerStates:
+        return ProducerStates()
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        """The position is 0."""
+
+    def put(self, segment: SealedSegment) -> None:
+        """As if it were stored."""
+        for path in segment.files.values():
+            path.unlink()
+
+    def add(self, segment: SealedSegment, stored: Any) -> None:
+        self.end = segment.next_offset
+
+    def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.position = positions[PARTITION]
+
+    def complete_commit(self, *, is_last: bool) -> None:
+        """Each position is kept at once."""
+
+    def close(self) -> None:
+        """There are no locks."""
+
+
+def test_segment_when_it_cannot_be_sealed_then_no_position_after_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the disk is full for a moment. The last commit then seals it again."""
+    put_log(tmp_path / "source" / "t-0", batches(0, 100))
+    seal, failures = SpooledSegment.seal, iter([OSError(errno.ENOSPC, "No space left on device")])
+
+    def failing(self: SpooledSegment) -> SealedSegment:
+        for error in failures:
+            raise error
+        return seal(self)
+
+    monkeypatch.setattr(SpooledSegment, "seal", failing)
+    store = NotingStore(tmp_path / "spool")
+    options = MirrorOptions(tmp_path / "source", tmp_path / "target", sealing=Sealing(interval=1e-9))
+    mirror: Mirror
+    with (
+        open_mirror(options, lambda _: None, lambda *_: store) as mirror,
+        pytest.raises(OSError, match="No space left"),
+    ):
+        mirror.run()
+    assert store.position == store.end == 100
