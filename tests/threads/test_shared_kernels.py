@@ -315,7 +315,11 @@ def test_conversions_when_threads_convert_at_once_then_each_result_is_that_of_on
 
 def test_views_when_threads_slice_the_same_records_then_bytes_stay_until_the_last_view_is_freed():
     data = bytearray(b"".join(ref.batch_of([Row(offset, DAY, b"key", b"value")]) for offset in range(20)))
-    expected = bytes(data)
+    slice_in_threads(data, bytes(data))
+    data.append(0)  # BufferError if a view is left
+
+
+def slice_in_threads(data: bytearray, expected: bytes) -> None:
     records = kf.MemoryRecords(data)
     (run,) = records.runs()
     bounds = [(int(row["position"]), int(row["position"] + row["size"])) for row in run.index]
@@ -327,5 +331,3 @@ def test_views_when_threads_slice_the_same_records_then_bytes_stay_until_the_las
                 assert [bytes(view) for view in views] == [expected[start:stop]] * 3
 
     in_threads(work)
-    del run, records
-    data.append(0)  # BufferError if a view is left

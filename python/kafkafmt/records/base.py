@@ -490,7 +490,7 @@ class MemoryRecords(Records):
             topic_partition=self.topic_partition,
             max_decompressed_bytes=self.max_decompressed_bytes,
         )
-        return restored, (bytes(self._data),)
+        return restored, (bytes(self.buffer),)
 
     def __repr__(self) -> str:
         named = "" if self.topic_partition is None else f", topic_partition={self.topic_partition}"

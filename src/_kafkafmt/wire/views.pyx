@@ -1,8 +1,8 @@
 """Slices of bytes that several threads use.
 
-All slices of one memoryview are counted in one managed buffer. CPython 3.14 changes this count without a lock, also when
-a slice is deallocated. Without the GIL two threads can lose a count, and then the bytes are released while slices refer
-to them. So each slice here has a managed buffer of its own. With the GIL they are plain slices.
+All slices of one memoryview are counted in one managed buffer. CPython 3.14 changes this count without a lock, also
+when a slice is deallocated. Without the GIL two threads can lose a count, and then the bytes are released while slices
+refer to them. So each slice here has a managed buffer of its own. With the GIL they are plain slices.
 """
 
 cimport cython
