@@ -35,7 +35,7 @@ class Repository:
             data = read_file(self.path / BACKUP_FILE)
         except FileNotFoundError:
             data = self._new_identity()
-        self.id = parse_identity(data, str(self.path / BACKUP_FILE)).id
+        self.id = self._parsed_id(data)
 
     def generations(self) -> list[str]:
         """Return the names of all generations, the last one last."""
@@ -46,7 +46,16 @@ class Repository:
         return read_generation(self.path, name)
 
     def write(self, manifest: Manifest) -> None:
-        """Write a generation. Raises BackupError if another run has written one after its parent."""
+        """Write a generation. Raises BackupError if another run has written one after its parent.
+
+        Raises it also if another run has replaced the identity, as of two first runs at the same moment: encrypted
+        segments of this run cannot be read with another identity.
+        """
+        found = self._parsed_id(read_file(self.path / BACKUP_FILE))
+        if found != self.id:
+            raise BackupError(
+                f"{self.path / BACKUP_FILE}: id: expected {self.id}, found {found}: another backup began meanwhile"
+            )
         self._ensure_last(manifest.parent, [])
         path = generation_path(self.path, manifest.name)
         write_file(path, manifest.encode())
@@ -74,9 +83,12 @@ class Repository:
             "id": secrets.token_hex(16),
             "created_ms": time.time_ns() // 1_000_000,
         }
-        data = json.dumps(identity).encode()
-        write_file(self.path / BACKUP_FILE, data)
-        return read_file(self.path / BACKUP_FILE)
+        path = self.path / BACKUP_FILE
+        write_file(path, json.dumps(identity).encode())
+        return read_file(path)
+
+    def _parsed_id(self, data: bytes) -> str:
+        return parse_identity(data, str(self.path / BACKUP_FILE)).id
 
     def _has_others(self) -> bool:
         with suppress(FileNotFoundError), storage_of(self.path).entries(self.path) as entries:
