@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from kafkafmt.log.checkpoints import LogStartOffsets
@@ -76,12 +76,20 @@ class SegmentCache:
         with self._lock:
             self._open.pop(segment.path, None)
 
-    def forget_replaced(self, segments: list[Segment]) -> None:
-        """Release the segments whose path now leads to another file."""
+    def forget_replaced(self, segments: Iterable[Segment] | None = None) -> None:
+        """Release the segments whose path now leads to another file, or to none.
+
+        A deleted file takes room on the disk while it is open. segments: None for all that are open.
+        """
         with self._lock:
-            for path in self._open.keys() & [segment.path for segment in segments]:
-                if not self._open[path].is_at_path():
-                    del self._open[path]
+            paths = self._open.keys() if segments is None else {one.path for one in segments}
+            opened = [(path, self._open[path]) for path in paths if path in self._open]
+        # The file system is asked without the lock, as it may take long to answer.
+        for path, segment in opened:
+            if not segment.is_at_path():
+                with self._lock:
+                    if self._open.get(path) is segment:
+                        del self._open[path]
 
 
 class GrowingFiles:

@@ -297,11 +297,11 @@ class LogTail:
             return
         listed: _Listing = yield self._listing
         self._folder_stamp, self._last_segment = (changed, now), listed.last
-        self._tracker.read = listed.read
+        known, self._tracker.read = self._segments, listed.read
         if listed.is_new:
             self._tracker.forget_state()
             self._tracker.forget_before(self.start_offset)
-        self._cache.forget_replaced(listed.read.segments)
+        self._cache.forget_replaced([*known, *listed.read.segments])
 
     def _must_list(self, changed_ns: int) -> bool:
         """Whether a folder that was last modified at this time may have other segments than the known ones."""

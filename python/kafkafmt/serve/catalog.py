@@ -309,6 +309,13 @@ class Catalog:
             self._stamp = None
         self._folders.invalidate()
 
+    def release_deleted_segments(self) -> None:
+        """Close the segments whose files are deleted, also of logs that no client reads any more.
+
+        Waits for the file system. A thread may call it.
+        """
+        self._cache.forget_replaced()
+
     @cached_property
     def cluster_id(self) -> str:
         """Return the cluster ID from the broker's `meta.properties`, else one derived from the directory's path."""

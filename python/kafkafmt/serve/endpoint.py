@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Mapping
 
+import structlog
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt._util.descriptors import max_open_logs, max_open_segments
@@ -27,6 +28,10 @@ from kafkafmt.server.request import Handler
 from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.service import Service
 from kafkafmt.storage import RemotePath
+
+_log = structlog.get_logger()
+
+_RELEASE_SECONDS = 10.0
 
 
 class Endpoint:
@@ -51,7 +56,7 @@ class Endpoint:
         self._work = BatchWork(
             options.max_decompressed_bytes, metrics, is_remote=isinstance(options.directory, RemotePath)
         )
-        catalog = Catalog(
+        self._catalog = catalog = Catalog(
             options.directory,
             max_open_segments=min(options.max_open_segments or max_open_segments(), max_open_segments()),
             max_decompressed_bytes=options.max_decompressed_bytes,
@@ -92,6 +97,7 @@ class Endpoint:
 
         If the task is cancelled, it does not wait for responses.
         """
+        releasing = asyncio.create_task(self._release_deleted_segments())
         try:
             await self.server.serve()
             if self._creation is not None:
@@ -101,8 +107,18 @@ class Endpoint:
             if self._writers is not None:
                 await self._writers.close()
         finally:
+            releasing.cancel()
             if self._creation is not None:
                 self._creation.stop()  # the event loop waits for its thread even if the task is cancelled
+
+    async def _release_deleted_segments(self) -> None:
+        """Close deleted files again and again, until the task is cancelled."""
+        while True:
+            await asyncio.sleep(_RELEASE_SECONDS)
+            try:
+                await asyncio.to_thread(self._catalog.release_deleted_segments)
+            except OSError as error:  # the file system may answer at the next call
+                _log.warning("deleted segments cannot be looked for", error=str(error))
 
     async def reload(self, options: ServeOptions) -> None:
         """Apply the topics file, users file and certificates as they are now. Changes nothing if one is invalid.
