@@ -31,7 +31,7 @@ class Sender:
         self._settings = {
             "bootstrap.servers": given.server,
             "acks": "all",
-            "linger.ms": 20,
+            "linger.ms": 50,
             **(
                 settings_of(given.release) | {"max.in.flight": 1}
                 if given.release
