@@ -24,7 +24,7 @@ _FLOOR = "#8b949e"
 _FLOORS = {"floor", "ceiling"}
 _MARKERS = ("o", "s", "D", "^")
 _INCH_A_ROW = 0.27
-_INCH_A_PANEL = 1.35
+_INCH_A_PANEL, _ROOM_ABOVE = 1.35, 1.25
 _WIDE = 100  # the axis has room for the powers of ten alone
 _SETTINGS = {
     "svg.fonttype": "none",
@@ -187,17 +187,19 @@ class Panels:
         all_axes = figure.subplots(len(self.panels), sharex=True)
         for panel, axes in zip(self.panels, all_axes, strict=True):
             axes.patch.set_alpha(0)
+            highest = 1.0
             for name, colour in zip(panel.series, (_OURS, *_OTHERS), strict=False):
                 points = table["series"][name]
                 axes.plot(
                     [x for x, _ in points], [y for _, y in points], color=colour, linewidth=1.2, label=name
                 )
-            axes.set_ylim(bottom=0)
+                highest = max(highest, *(y for _, y in points))
+            axes.set_ylim(0, highest * _ROOM_ABOVE)
             axes.set_ylabel(panel.y_label)
             axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
             axes.grid(axis="y", color=_FLOOR, alpha=0.25, linewidth=0.6)
             if len(panel.series) > 1:
-                axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.95), ncols=len(panel.series))
+                axes.legend(loc="upper right", ncols=len(panel.series), borderaxespad=0)
         all_axes[-1].set_xlim(left=0)
         all_axes[-1].set_xlabel(self.x_label)
         figure.align_ylabels()

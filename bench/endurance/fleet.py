@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.request import urlopen
@@ -143,18 +144,16 @@ class Fleet:
     def start(self, names: Collection[str]) -> None:
         """Start these of `COMMANDS`, with their brokers and load. Raises FleetError."""
         if SERVE in names or MIRROR in names:
-            self._start_broker(KAFKA_3)
+            self._start_broker(KAFKA_3, LIVE)
         if GATEWAY in names or MIRROR in names:
-            self._start_broker(KAFKA_4)
-        if KAFKA_3.name in self._brokers:
-            self._start_live_producer()
+            self._start_broker(KAFKA_4, LIVE, NEW, OLD)
+        if MIRROR in names:  # first, so that it begins without a lag
+            self._start_mirror()
         if SERVE in names:
             self._start_serve()
             self._start_serve_produce()
         if GATEWAY in names:
             self._start_gateway()
-        if MIRROR in names:
-            self._start_mirror()
 
     def check(self) -> None:
         """Raise FleetError if a process has ended."""
@@ -170,16 +169,17 @@ class Fleet:
         self._stop([load.process for load in self.loads])
         self._stop([command.process for command in self.commands])
 
-    def _start_live_producer(self) -> None:
-        """Start the producer whose records `serve` and `mirror` read."""
-        broker = self._brokers[KAFKA_3.name]
-        broker.create_topic(LIVE, PARTITIONS, TOPIC_CONFIG)
-        self._live = self._produce("live-producer", broker.bootstrap, LIVE, LIVE_RATE, PARTITIONS, ALL_CODECS)
+    @cached_property
+    def _live(self) -> LoadProgram:
+        """The producer whose records `serve` and `mirror` read. It starts at the first access."""
+        server = self._brokers[KAFKA_3.name].bootstrap
+        return self._produce("live-producer", server, LIVE, LIVE_RATE, PARTITIONS, ALL_CODECS)
 
-    def _start_broker(self, kafka: Kafka) -> Broker:
+    def _start_broker(self, kafka: Kafka, *topics: str) -> None:
         broker = self._stack.enter_context(broker_in(self._folder, BROKER_CONFIG, kafka))
+        for topic in topics:
+            broker.create_topic(topic, PARTITIONS, TOPIC_CONFIG)
         self._brokers[kafka.name] = broker
-        return broker
 
     def _start_serve(self) -> None:
         source = self._brokers[KAFKA_3.name]
@@ -215,12 +215,8 @@ class Fleet:
         )
 
     def _start_gateway(self) -> None:
-        broker = self._brokers[KAFKA_4.name]
-        for topic in (NEW, OLD):
-            broker.create_topic(topic, PARTITIONS, TOPIC_CONFIG)
-        process, server, metrics = self._server(
-            GATEWAY, f"kafka://{broker.bootstrap}", "--zstd-fallback", "lz4"
-        )
+        cluster = f"kafka://{self._brokers[KAFKA_4.name].bootstrap}"
+        process, server, metrics = self._server(GATEWAY, cluster, "--zstd-fallback", "lz4")
         new = self._produce("gateway-new-producer", server, NEW, NEW_RATE, PARTITIONS, ALL_CODECS)
         old_arguments = OLD, OLD_RATE, PARTITIONS, OLD_CODECS, "--release", OLD_PRODUCER
         old = self._produce("gateway-old-producer", server, *old_arguments)
@@ -236,7 +232,6 @@ class Fleet:
 
     def _start_mirror(self) -> None:
         source, target = (self._brokers[kafka.name].bootstrap for kafka in (KAFKA_3, KAFKA_4))
-        self._brokers[KAFKA_4.name].create_topic(LIVE, PARTITIONS, TOPIC_CONFIG)
         metrics = lasting_address()
         command = [KAFKAFMT, "mirror", f"kafka://{source}/{LIVE}", f"kafka://{target}", *COMMON]
         command += ["--metrics-port", metrics, "--sync-topics", "--sync-groups", "--sync-interval", "10"]

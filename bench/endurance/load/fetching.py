@@ -118,7 +118,7 @@ class Session:
         first = (start + end) // 2 + int(place * ((end - start) // 2))
         progress = Progress(f"{part.topic}-{part.partition}", magic, first, end, decode=True)
         until = time.monotonic() + seconds
-        while not progress.completed and time.monotonic() < until and not pause():
+        while not pause() and not progress.completed and time.monotonic() < until:
             self._fetch(progress)
         if end_abruptly is not None:
             end_abruptly(self._client, bytes(self._template.at([first])))
