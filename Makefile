@@ -15,7 +15,7 @@ FUZZ_TARGETS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-experiments bench-report wheels clean
+.PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-endurance bench-experiments bench-report wheels clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -126,6 +126,10 @@ bench-forensics: build ## compare the readers of internal topics with kafka-dump
 bench-tiered: build ## compare tiered storage on Spark with the same bytes as plain segments, for each transform (BENCH_ARGS="--partitions 1")
 	@tools/system.sh java maven
 	@$(JAVA) $(BIN)/python -m bench.tiered $(BENCH_ARGS)
+
+bench-endurance: build ## run serve, gateway and mirror for two hours under a steady load: is each flat? (BENCH_ARGS="mirror --minutes 10")
+	@tools/system.sh java maven
+	@$(JAVA) $(BIN)/python -m bench.endurance $(BENCH_ARGS)
 
 bench-experiments: build ## run the experiments of the KIPs: chunk sizes, memory, and connections
 	@tools/system.sh java

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 _TEXT = "#010203"  # stands for the page's colour, which matplotlib does not know
 _STYLE = '<style class="file">svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}</style>'
@@ -24,6 +24,7 @@ _FLOOR = "#8b949e"
 _FLOORS = {"floor", "ceiling"}
 _MARKERS = ("o", "s", "D", "^")
 _INCH_A_ROW = 0.27
+_INCH_A_PANEL, _ROOM_ABOVE = 1.35, 1.25
 _WIDE = 100  # the axis has room for the powers of ten alone
 _SETTINGS = {
     "svg.fonttype": "none",
@@ -166,7 +167,46 @@ class Lines:
         return _svg(figure)
 
 
-Chart = Relative | Bars | Lines
+@dataclass(frozen=True)
+class Panel:
+    """Some of the table's series on an axis of their own."""
+
+    y_label: str
+    series: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The table's series over the same x axis, in panels one above the other. Each panel begins at 0."""
+
+    x_label: str
+    panels: Sequence[Panel]
+
+    def draw(self, table: TableJson) -> str:
+        figure = _empty_figure(_INCH_A_PANEL * len(self.panels))
+        all_axes = figure.subplots(len(self.panels), sharex=True)
+        for panel, axes in zip(self.panels, all_axes, strict=True):
+            axes.patch.set_alpha(0)
+            highest = 1.0
+            for name, colour in zip(panel.series, (_OURS, *_OTHERS), strict=False):
+                points = table["series"][name]
+                axes.plot(
+                    [x for x, _ in points], [y for _, y in points], color=colour, linewidth=1.2, label=name
+                )
+                highest = max(highest, *(y for _, y in points))
+            axes.set_ylim(0, highest * _ROOM_ABOVE)
+            axes.set_ylabel(panel.y_label)
+            axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+            axes.grid(axis="y", color=_FLOOR, alpha=0.25, linewidth=0.6)
+            if len(panel.series) > 1:
+                axes.legend(loc="upper right", ncols=len(panel.series), borderaxespad=0)
+        all_axes[-1].set_xlim(left=0)
+        all_axes[-1].set_xlabel(self.x_label)
+        figure.align_ylabels()
+        return _svg(figure)
+
+
+Chart = Relative | Bars | Lines | Panels
 
 
 def _named_rows(table: TableJson) -> list[dict[str, Cell]]:
@@ -192,12 +232,18 @@ def _marker(name: str, number: int) -> dict[str, Any]:
 
 
 def _figure(rows: int) -> tuple[Figure, Axes]:
-    mpl.rcParams.update(_SETTINGS)
-    figure = Figure(figsize=(7.6, 0.9 + rows * _INCH_A_ROW), layout="constrained")
-    figure.patch.set_alpha(0)
+    figure = _empty_figure(0.9 + rows * _INCH_A_ROW)
     axes = figure.subplots()
     axes.patch.set_alpha(0)
     return figure, axes
+
+
+def _empty_figure(height: float) -> Figure:
+    """A figure without axes, of so many inches."""
+    mpl.rcParams.update(_SETTINGS)
+    figure = Figure(figsize=(7.6, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    return figure
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import ROOT
-from bench.charts import Bars, Chart, Lines, Relative
+from bench.charts import Bars, Chart, Lines, Panel, Panels, Relative
 from bench.results import RESULTS
 
 PAGE = ROOT / "bench" / "RESULTS.md"
@@ -27,6 +27,15 @@ _EMBEDDED = re.compile(
 )
 _MEMORY_LIMIT_MIB, _FETCH_LIMIT_MIB, _PROMISED_PERCENT = 256, 200e6 / 2**20, 10
 _CHUNKS = Lines("chunk size in KiB", "throughput, of that of 128 KiB", is_log=True)
+_OVER_TIME = Panels(
+    "minutes",
+    (
+        Panel("memory, MiB", ("memory",)),
+        Panel("descriptors", ("descriptors",)),
+        Panel("threads", ("threads",)),
+        Panel("latency, ms", ("latency p50", "latency p99")),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -135,6 +144,14 @@ SECTIONS = (
             ),
             "costs": Relative("ours", {"cachetools": "cachetools"}, less_is_better=True),
         },
+    ),
+    Section(
+        "endurance",
+        "Two hours under load",
+        "make bench-endurance",
+        "Runs `kafkafmt serve`, `gateway` and `mirror` for two hours under a steady load. A series is flat if the"
+        " median of its last quarter is not above that of its first quarter by more than the tolerance.",
+        dict.fromkeys(("serve", "serve_produce", "gateway", "mirror"), _OVER_TIME),
     ),
     Section(
         "chunk_size",

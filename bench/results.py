@@ -105,14 +105,18 @@ def _commit() -> str | None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that all benchmarks have."""
+    """The options that all benchmarks of many rows have."""
+    add_json_argument(parser)
+    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
+
+
+def add_json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
         help="write tables and measurements to FILE, not to bench/results",
     )
-    parser.add_argument("-k", default="", metavar="TEXT", help="only the rows whose name has TEXT")
 
 
 def report(

@@ -456,6 +456,18 @@ def test_segments_that_are_open_are_bounded_and_what_is_read_stays_open(tmp_path
     assert len(os.pread(first.segment.records.fileno(), 10, 0)) == 10
 
 
+def test_segments_that_are_deleted_are_closed_at_the_next_refresh(tmp_path: Path) -> None:
+    for base in range(0, 50, 10):
+        put_segment(tmp_path, base, batches(base, base + 10))
+    cache = SegmentCache()
+    log = LogTail(tmp_path, cache)
+    assert found_offsets(log, 0) == list(range(50))
+    (tmp_path / "00000000000000000000.log").unlink()
+    (tmp_path / "00000000000000000010.log").rename(tmp_path / "00000000000000000010.log.deleted")
+    log.refresh()
+    assert sorted(path.name for path in cache._open) == [f"{base:020}.log" for base in (20, 30, 40)]
+
+
 def test_batch_behind_a_segment_is_the_first_of_the_next_that_has_one(tmp_path: Path) -> None:
     put_segment(tmp_path, 0, batches(0, 5))
     put_segment(tmp_path, 5, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -11,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from cli.logs import write_log
+from endpoints.endpoint_here import serving
 from endpoints.endpoint_process import SERVE
 from endpoints.logged_endpoint import LoggedEndpoint
 from endpoints.raw_client import RawClient
 from endpoints.requests import Wanted, fetch, metadata
 from endpoints.scraping import metric
+from kafkafmt.serve import endpoint
 
 SECONDS = 60
 FEW, MORE = 96, 120
@@ -92,3 +95,30 @@ def test_clients_when_more_come_than_there_are_files_then_all_segments_are_read_
             (topic,) = clients[0].ask(fetch(Wanted("orders", number)), 4).responses
             assert topic.partitions[0].error_code == 0
             assert topic.partitions[0].records
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_segments_when_deleted_then_are_closed_though_no_client_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "_RELEASE_SECONDS", 0.01)
+    write_log(tmp_path / "orders-0", batches=1)
+    write_log(tmp_path / "orders-1", batches=1)
+
+    def opened() -> list[str]:
+        files = (str(link.resolve()) for link in Path("/proc/self/fd").iterdir())
+        return sorted(file for file in files if str(tmp_path) in file)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as here:
+            with await here.client() as client:
+                for partition in (0, 1):
+                    await client.ask(fetch(Wanted("orders", partition)), 4)
+            deleted, other = opened()
+            Path(deleted).unlink()
+            deadline = time.monotonic() + SECONDS
+            while opened() != [other]:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())

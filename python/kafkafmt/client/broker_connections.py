@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kafkafmt.client.broker_connection import RECEIVE_BYTES, BrokerConnection
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
 
     from kafkafmt.client.io_thread import IoLoop
@@ -56,6 +57,8 @@ class BrokerConnections:
         self._connections: dict[int, BrokerConnection] = {}
         self._failures: dict[int, int] = {}
         self._next_attempt: dict[int, float] = {}
+        # Cancelled with their connections: a timer of ten minutes would keep the closed client of a gateway in memory.
+        self._idle_timers: dict[BrokerConnection, asyncio.TimerHandle] = {}
         self._is_closed = False
         self._max_idle_s = brokers.config["connections_max_idle_ms"] / 1000
 
@@ -81,7 +84,7 @@ class BrokerConnections:
             self._receive_bytes,
         )
         self._connections[node_id] = connection
-        self._io.call_later(self._max_idle_s, self._close_idle, connection)
+        self._close_if_idle_in(self._max_idle_s, connection)
         return connection
 
     def ready(self, node_id: int) -> BrokerConnection | None:
@@ -99,15 +102,16 @@ class BrokerConnections:
         for connection in self.all():
             connection.close()
 
+    def _close_if_idle_in(self, seconds: float, connection: BrokerConnection) -> None:
+        self._idle_timers[connection] = self._io.call_later(seconds, self._close_idle, connection)
+
     def _close_idle(self, connection: BrokerConnection) -> None:
         """Close a connection that was not used for `connections_max_idle_ms`."""
-        if connection.is_closed:
-            return
         idle_s = time.monotonic() - connection.last_activity
         if idle_s >= self._max_idle_s and not connection.in_flight_count:
             connection.close()
         else:
-            self._io.call_later(max(self._max_idle_s - idle_s, 1), self._close_idle, connection)
+            self._close_if_idle_in(max(self._max_idle_s - idle_s, 1), connection)
 
     def _changed(self, connection: BrokerConnection) -> None:
         node_id = connection.node_id
@@ -115,6 +119,8 @@ class BrokerConnections:
             self._failures.pop(node_id, None)
             self._next_attempt.pop(node_id, None)
         if connection.is_closed:
+            if (timer := self._idle_timers.pop(connection, None)) is not None:
+                timer.cancel()
             if self._connections.get(node_id) is connection:
                 del self._connections[node_id]
             if connection.error is not None and not self._is_closed:

@@ -82,8 +82,10 @@ class SegmentCache:
         A deleted file takes room on the disk while it is open. segments: None for all that are open.
         """
         with self._lock:
-            paths = self._open.keys() if segments is None else {one.path for one in segments}
-            opened = [(path, self._open[path]) for path in paths if path in self._open]
+            paths = (
+                self._open.keys() if segments is None else self._open.keys() & [one.path for one in segments]
+            )
+            opened = [(path, self._open[path]) for path in paths]
         # The file system is asked without the lock, as it may take long to answer.
         for path, segment in opened:
             if not segment.is_at_path():

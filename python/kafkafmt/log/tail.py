@@ -59,9 +59,13 @@ class FoundBatch(NamedTuple):
 
 
 class _Listing(NamedTuple):
-    """The segments that are read, the last of all segments, and whether the segments differ from the known ones."""
+    """The segments that are read, the last of all segments, and whether the segments differ from the known ones.
+
+    gone: the known segments that are not read any more.
+    """
 
     read: ReadSegments
+    gone: list[Segment]
     last: Segment | None
     is_new: bool
 
@@ -297,11 +301,11 @@ class LogTail:
             return
         listed: _Listing = yield self._listing
         self._folder_stamp, self._last_segment = (changed, now), listed.last
-        known, self._tracker.read = self._segments, listed.read
+        self._tracker.read = listed.read
         if listed.is_new:
             self._tracker.forget_state()
             self._tracker.forget_before(self.start_offset)
-        self._cache.forget_replaced([*known, *listed.read.segments])
+        self._cache.forget_replaced([*listed.gone, *listed.read.segments])
 
     def _must_list(self, changed_ns: int) -> bool:
         """Whether a folder that was last modified at this time may have other segments than the known ones."""
@@ -317,7 +321,9 @@ class LogTail:
         known = {segment.path.name: segment for segment in self._segments}
         segments = self._log.segments(known)
         read = self._log.read_segments(segments)
-        return _Listing(read, segments[-1] if segments else None, read.segments != self._segments)
+        names = {segment.path.name for segment in read.segments}
+        gone = [segment for name, segment in known.items() if name not in names]
+        return _Listing(read, gone, segments[-1] if segments else None, read.segments != self._segments)
 
 
 def _max_timestamp(segment: Segment, start_offset: int, limit: int, turn: Turn) -> int:

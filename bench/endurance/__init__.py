@@ -1,0 +1,1 @@
+"""The long-running commands under a steady load: whether memory, descriptors, threads and latency stay flat."""
