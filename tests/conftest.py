@@ -30,6 +30,8 @@ LOGS = Path(__file__).parent / "data" / "logs"
 
 # Neither an example nor its generation has a time limit: on a loaded machine each may take seconds.
 settings.register_profile("kafkafmt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For tests that run in several threads at once, in which Hypothesis takes its locks for each example.
+settings.register_profile("few", settings.get_profile("kafkafmt"), max_examples=10)
 settings.load_profile("kafkafmt")
 
 

@@ -15,5 +15,5 @@ export PYTHON_GIL=0
 "$venv/bin/python" -m pytest -q -m "not broker and not clients and not oracle and not spark and not slow and not full and not exhaustive" \
     tests/threads "${@:-${tests[@]}}"
 # All threads share what caplog catches and monkeypatch replaces, and the pages of the documentation name fixed paths.
-"$venv/bin/python" -m pytest -q --parallel-threads 4 -o thread_unsafe_fixtures=$'caplog\nmonkeypatch' --ignore-glob='*/test_docs.py' \
+"$venv/bin/python" -m pytest -q --parallel-threads 4 --hypothesis-profile=few -o thread_unsafe_fixtures=$'caplog\nmonkeypatch' --ignore-glob='*/test_docs.py' \
     -m "not broker and not clients and not oracle and not spark and not slow and not full and not exhaustive" "${@:-${tests[@]}}"
