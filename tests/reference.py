@@ -206,6 +206,8 @@ def decompress(codec: int, data: bytes) -> bytes:
             return lz4.frame.decompress(lz4_with_right_checksum(data))
         if codec == ZSTD:
             return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    except Damaged:
+        raise
     except Exception as error:
         raise Damaged("payload") from error
     return data
@@ -217,6 +219,8 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
         return
     pos = 16
     while pos < len(data):
+        if len(data) - pos < 4:
+            raise Damaged("part of a snappy size")
         (size,) = struct.unpack_from(">i", data, pos)
         yield data[pos + 4 : pos + 4 + size]
         pos += 4 + size
@@ -388,8 +392,10 @@ def _message_at(data: bytes, *, inner: bool = False) -> tuple[Row, int]:
         raise Damaged("message")
     offset, size = struct.unpack_from(">qi", data)
     magic, attributes = data[16], data[17]
-    if magic > 1 or (inner and attributes & 7):
-        raise Damaged("inner message")
+    if magic > 1:
+        raise Damaged("inner magic")
+    if inner and attributes & 7:
+        raise Damaged("inner codec")
     size += LOG_OVERHEAD
     if size > len(data) or size < MESSAGE_OVERHEAD[magic]:
         raise Damaged("size")
@@ -403,7 +409,9 @@ def _message_at(data: bytes, *, inner: bool = False) -> tuple[Row, int]:
             raise Damaged("field")
         (length,) = struct.unpack_from(">i", data, pos)
         pos += 4
-        if length < -1 or length > size - pos:
+        if length < -1:
+            raise Damaged("size below -1 in a message")
+        if length > size - pos:
             raise Damaged("field")
         fields.append(None if length < 0 else data[pos : pos + length])
         pos += max(length, 0)
@@ -442,7 +450,7 @@ class _Reader:
     def field(self, *, least: int = -1) -> bytes | None:
         size = self.varint()
         if size < least or size > self.left:
-            raise Damaged("size")
+            raise Damaged("size below -1 in a record" if size < least == -1 else "size")
         if size < 0:
             return None
         self.pos += size
