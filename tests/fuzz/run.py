@@ -51,7 +51,7 @@ def main() -> None:
             return atheris.Mutate(data, max_size) if changed is None else changed[:max_size]
         if rng.random() < 0.2:
             options = atheris.Mutate(options, options_length).ljust(options_length, b"\0")
-        if name == "log":
+        if name in ("log", "repair"):
             return mutate_log(options, body, rng)[:max_size]
         return (options + mutator.record_set(body, seed))[:max_size]
 

@@ -11,6 +11,7 @@ import lzma
 import random
 import struct
 import sys
+import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -43,12 +44,14 @@ from kernels.wire_messages import FETCH_VERSIONS, fetch_sample, produce_sample, 
 from log.coordinators import FOLDER as COORDINATORS
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
+from repair.damaged import damaged_log
 from schemas.record_objects import TOPICS, record_pairs
 from schemas.vectors import vectors
 from server import messages
 
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
 SEED_RECORDS = 12
+DAMAGED_LOGS = 20
 MAX_VECTORS, MAX_VECTOR_BYTES = 100, 4000
 
 
@@ -161,6 +164,17 @@ def _logs() -> list[bytes]:
     return found
 
 
+def _damaged_logs() -> list[bytes]:
+    """Logs with damage of every kind, and the sound ones."""
+    found = []
+    for seed in range(DAMAGED_LOGS):
+        with tempfile.TemporaryDirectory() as folder:
+            damaged = damaged_log(Path(folder, "t-0"), seed).folder
+            log = b"".join(path.read_bytes() for path in sorted(damaged.glob("*.log")))
+            found.append(_log_input(b"", b"", b"", log))
+    return found + _logs()
+
+
 def _requests() -> list[bytes]:
     """Every API at every version that an endpoint serves, and such as get something of the logs of tests/data."""
     some = [
@@ -204,6 +218,7 @@ _INPUTS: dict[str, Callable[[], list[bytes]]] = {
     "forward": lambda: [bytes([number % 32]) + one for number, one in enumerate(record_sets())],
     "produce": lambda: [bytes([version]) + one for one in record_sets() for version in (2, 9)],
     "log": lambda: [_log_input(b"", b"", b"", one) for one in record_sets()] + _logs(),
+    "repair": lambda: [_log_input(b"", b"", b"", one) for one in record_sets()] + _damaged_logs(),
     "codec": _codec,
     "request": _requests,
     "response": _responses,
