@@ -278,12 +278,13 @@ class Batch:
     def is_control(self) -> bool:
         return self.magic == 2 and bool(self.attributes & CONTROL)
 
-    def rows(self, *, verify: bool = True) -> list[Row]:
+    def rows(self, *, verify: bool = True, strict: bool = False) -> list[Row]:
+        """The records. strict: a part of a message at the end of a wrapper is damage, not left out."""
         if verify and not self.crc_holds:
             raise Damaged("crc")
         if self.magic == 2:
             return list(_rows_of_batch(self))
-        return _rows_of_message(self, verify)
+        return _rows_of_message(self, verify, strict)
 
 
 def read(data: bytes) -> Iterator[Batch]:
@@ -358,7 +359,7 @@ def _rows_of_batch(batch: Batch) -> Iterator[Row]:
         raise Damaged("bytes left after the last record")
 
 
-def _rows_of_message(outer: Batch, verify: bool) -> list[Row]:
+def _rows_of_message(outer: Batch, verify: bool, strict: bool) -> list[Row]:
     row, _ = _message_at(outer.data)
     if outer.codec == NONE:
         return [row]
@@ -379,6 +380,8 @@ def _rows_of_message(outer: Batch, verify: bool) -> list[Row]:
         data = data[size:]
     if not rows:
         raise Damaged("empty wrapper")
+    if strict and data:
+        raise Damaged("part of an inner message")
     if outer.magic == 1 and outer.last_offset != 0:
         base = as_int64(outer.last_offset - rows[-1].offset)
         if base < 0:

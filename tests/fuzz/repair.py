@@ -7,7 +7,7 @@ the sizes of three indexes; the indexes of the first segment; the log. Whatever 
 - each batch of the result is in the source, byte by byte, and the result verifies without a finding;
 - a second repair finds nothing to do;
 - a dry run reports what the repair in place then does, which keeps the batches that the repair beside it keeps;
-- an intact batch is kept unless the offsets of others contradict it: all are, if they ascend.
+- an intact batch is kept unless the offsets of others contradict it. A log of sound batches that ascend keeps them all.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _covering(lost: Iterable[LostRange], name: str, position: int) -> LostRange 
 def is_intact(batch: ref.Batch) -> bool:
     """Can each record be read, and has it the offset that the header allows? Markers are left aside."""
     try:
-        offsets = [row.offset for row in batch.rows()]
+        offsets = [row.offset for row in batch.rows(strict=True)]
     except ref.Damaged:
         return False
     first = batch.fields.get("base_offset", 0)
@@ -148,12 +148,13 @@ def is_intact(batch: ref.Batch) -> bool:
 
 
 def _ascends(given: Files) -> bool:
-    """Do all batches ascend, within the offsets that the names of the segments allow?"""
+    """Are the segments nothing but sound batches that ascend, within the offsets that the names allow?"""
     reached = -1
     for base_offset, log in given.segments():
         batches, is_damaged = batches_before_damage(log)
         spans = [(one.fields.get("base_offset", one.last_offset), one.last_offset) for one in batches]
-        if is_damaged or base_offset <= reached:
+        is_sound = all(one.crc_holds for one in batches) and sum(len(one.data) for one in batches) == len(log)
+        if is_damaged or not is_sound or base_offset <= reached:
             return False
         reached = base_offset - 1
         for first, last in spans:

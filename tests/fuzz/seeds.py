@@ -1,5 +1,6 @@
 """Seeds: small record sets of every kind, from the tests' samples and, where they are at hand, the vectors
-that Kafka's own code wrote (`../shared/golden` beside the repository); and small logs with their indexes.
+that Kafka's own code wrote (`../shared/golden` beside the repository); and small logs with their indexes. The first
+inputs of a target are its seeds, and the corpus that earlier fuzzing left.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for
 from fuzz import avro, broker_file, json_payloads, protobuf
 from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.coordinators import NULL, input_of
+from fuzz.corpora import corpus
 from fuzz.gateway import RESPONSE
 from fuzz.log import SIZES
 from fuzz.record_lines import NULL_KEY
@@ -91,7 +93,12 @@ def _messages() -> list[bytes]:
 
 
 def inputs(target: str) -> list[bytes]:
-    """The first inputs of a target, options included."""
+    """The first inputs of a target, options included: its seeds and its corpus."""
+    return generated(target) + corpus(target)
+
+
+def generated(target: str) -> list[bytes]:
+    """The seeds of a target, options included."""
     return _INPUTS[target]()
 
 
@@ -241,13 +248,13 @@ TARGETS = tuple(_INPUTS)
 
 
 def main() -> None:
-    """Print the targets; with arguments TARGET and FOLDER, write a target's first inputs."""
+    """Print the targets. With TARGET and FOLDER, write a target's first inputs; with `--seeds` too, only its seeds."""
     if len(sys.argv) == 1:
         print(*TARGETS)
         return
     target, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    for data in inputs(target):
+    for data in (generated if "--seeds" in sys.argv else inputs)(target):
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
 
 
