@@ -199,7 +199,7 @@ def compress(codec: int, data: bytes, magic: int = 2) -> bytes:
 def decompress(codec: int, data: bytes) -> bytes:
     try:
         if codec == GZIP:
-            return gzip.decompress(data)
+            return _gunzip(data)
         if codec == SNAPPY:
             return b"".join(bytes(snappy.decompress_raw(block)) for block in _snappy_blocks(data))
         if codec == LZ4:
@@ -211,6 +211,19 @@ def decompress(codec: int, data: bytes) -> bytes:
     except Exception as error:
         raise Damaged("payload") from error
     return data
+
+
+def _gunzip(data: bytes) -> bytes:
+    """All members; bytes that begin none are left out, as by Java."""
+    output = b""
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        output += member.decompress(data)
+        if not member.eof:
+            raise Damaged("payload")
+        data = member.unused_data
+        if not data.startswith(b"\x1f\x8b"):
+            return output
 
 
 def _snappy_blocks(data: bytes) -> Iterator[bytes]:
