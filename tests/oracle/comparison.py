@@ -54,17 +54,21 @@ def compare_decoding(data: bytes, answer: dict[str, Any], *, ignored: Sequence[s
     """
     batches, error = _until_error(kf.MemoryRecords(data))
     theirs, differences = answer["batches"], set[str]()
-    if error is not None:
-        # kafkafmt looks at a length as soon as it knows the format, Kafka when it reads the batch.
-        refused = theirs[len(batches)] if len(batches) < len(theirs) else answer
-        assert "error" in refused or not refused["valid"], f"refused, {error}: Kafka reads {refused}"
-    else:
+    end = batches[-1].position + batches[-1].size_in_bytes if batches else 0
+    if error is None:
         assert len(theirs) == len(batches), f"Kafka finds {len(theirs)} batches, kafkafmt {len(batches)}"
         if "error" in answer:
-            end = batches[-1].position + batches[-1].size_in_bytes if batches else 0
             row = documented.unfinished(data[end:])
             assert row, f"Kafka refuses what follows {end}: {answer['message']}"
             differences.add(row)
+    elif len(batches) < len(theirs):
+        # kafkafmt looks at a length as soon as it knows the format, Kafka when it reads the batch.
+        refused = theirs[len(batches)]
+        assert "error" in refused or not refused["valid"], f"refused, {error}: Kafka reads {refused}"
+    elif "error" not in answer:
+        row = documented.refused_end(data[end:])
+        assert row, f"refused, {error}: Kafka finds the end"
+        differences.add(row)
     for batch, of_kafka in zip(batches, theirs, strict=False):
         try:
             differences |= _compare_batch(batch, of_kafka, ignored)

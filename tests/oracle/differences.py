@@ -22,6 +22,7 @@ REFUSED = {
     "part of a snappy size": "1 to 3 bytes after the last block of a snappy payload",
 }
 PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
+SHORT_INCOMPLETE = "An incomplete batch with a size below that of the header of its format"
 CONVERTED_DAMAGE = "A damaged message that Kafka copies or drops unread while it converts"
 NEGATIVE_OFFSET = "A record below offset 0 in a compressed batch that is converted"
 
@@ -59,6 +60,13 @@ def read(batch: bytes, error: str, message: str) -> str | None:
     if message.endswith("Dependent block stream is unsupported") and found.codec == ref.LZ4:
         return LINKED_BLOCKS
     return OUT_OF_MEMORY if error == "OutOfMemoryError" and found.magic < 2 and found.codec else None
+
+
+def refused_end(rest: bytes) -> str | None:
+    """Why kafkafmt alone refuses these bytes, in which Kafka finds no whole batch."""
+    size = ref.LOG_OVERHEAD + int.from_bytes(rest[8 : ref.LOG_OVERHEAD], "big", signed=True)
+    least = ref.MESSAGE_OVERHEAD.get(rest[16], ref.BATCH_OVERHEAD)
+    return SHORT_INCOMPLETE if len(rest) < size < least else None
 
 
 def unfinished(rest: bytes) -> str | None:

@@ -74,9 +74,11 @@ READ: dict[str, tuple[bytes, str]] = {
         "snappy: expected a block size, found 1 bytes",
     ),
 }
+SHORT = ref.batch(b"", 0, length=32)[:40]
 DROPPED = ref.message(1, 0, DAY, b"key", b"value", value_size=99)
 NEGATIVE = ref.batch_of([Row(-1, DAY, b"key", b"value")], codec=ref.GZIP)
 PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
+SHORT_INCOMPLETE = "An incomplete batch with a size below that of the header of its format"
 CONVERTED_DAMAGE = "A damaged message that Kafka copies or drops unread while it converts"
 NEGATIVE_OFFSET = "A record below offset 0 in a compressed batch that is converted"
 MALFORMED_CHECKPOINT = "A malformed `log-start-offset-checkpoint`"
@@ -99,6 +101,13 @@ def refuse_part_of_a_message(folder: Path) -> None:
     assert "message in a wrapper ends early" in check.damage[0]["message"]
     with pytest.raises(RefusedRecordsError, match="message in a wrapper ends early"):
         checked_run(data, 2, 1 << 20)
+
+
+def refuse_short_incomplete(_: Path) -> None:
+    with pytest.raises(
+        kf.CorruptRecordError, match="batch size too small: expected at least 61 bytes, found 44"
+    ):
+        list(kf.MemoryRecords(SHORT).batches())
 
 
 def refuse_converted_damage(_: Path) -> None:
@@ -132,6 +141,7 @@ def refuse_producer_state_in_v1(_: Path) -> None:
 
 OTHERS: dict[str, Callable[[Path], None]] = {
     PART_OF_A_MESSAGE: refuse_part_of_a_message,
+    SHORT_INCOMPLETE: refuse_short_incomplete,
     CONVERTED_DAMAGE: refuse_converted_damage,
     NEGATIVE_OFFSET: refuse_negative_offset,
     MALFORMED_CHECKPOINT: refuse_malformed_checkpoint,
@@ -164,9 +174,10 @@ def test_kafka_when_it_reads_what_is_refused_on_purpose_then_takes_it(oracle: Ka
     part = ref.wrapper(1, ref.GZIP, ROWS, inner=INNER + INNER[:20])
     requests = {row: validate_request(data) for row, (data, _) in READ.items()}
     requests[PART_OF_A_MESSAGE] = validate_request(part)
+    requests[SHORT_INCOMPLETE] = validate_request(SHORT)
     answers = dict(zip(requests, oracle.ask(list(requests.values())), strict=True))
     assert {row: len(answer.get("values", [])) for row, answer in answers.items()} == {
-        row: 2 if row == PART_OF_A_MESSAGE else 1 for row in requests
+        row: {PART_OF_A_MESSAGE: 2, SHORT_INCOMPLETE: 0}.get(row, 1) for row in requests
     }, answers
 
 
