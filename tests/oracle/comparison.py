@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import kafkafmt as kf
 from oracle import differences as documented
 from oracle.kafka import decode_request, down_convert_request
+from reference import as_int64
 
 HEADER_FIELDS = (
     *("magic", "base_offset", "last_offset", "next_offset", "size_in_bytes", "codec", "crc"),
@@ -120,7 +121,7 @@ def _compare_batch(batch: kf.RecordBatch, of_kafka: Batch, ignored: Sequence[str
         f"Kafka reads {len(of_kafka['records'])} records, kafkafmt {len(records)}"
     )
     for ours, theirs in zip(records, of_kafka["records"], strict=True):
-        delta = ours.offset - batch.base_offset
+        delta = as_int64(ours.offset - batch.base_offset)
         differences |= _compare_fields(rendered_record(ours), theirs, batch.base_sequence, delta)
     return differences | _compare_validity(batch, of_kafka)
 
@@ -138,7 +139,7 @@ def _compare_header(
             and not (is_refused and isinstance(value, kf.KafkaFormatError))
         ):
             ours[name] = value
-    delta = batch.last_offset - batch.base_offset if batch.magic == 2 else 0
+    delta = as_int64(batch.last_offset - batch.base_offset) if batch.magic == 2 else 0
     return _compare_fields(ours, of_kafka, batch.base_sequence, delta)
 
 
