@@ -15,7 +15,7 @@ FUZZ_TARGETS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-endurance bench-experiments bench-report wheels clean
+.PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz fuzz-corpora fuzz-oracle coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-endurance bench-experiments bench-report wheels clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -79,6 +79,15 @@ fuzz: build ## fuzz under ASan and UBSan, each target for FUZZ_SECONDS (60), wit
 	@tools/system.sh clang
 	@CC=clang tools/instrument.sh KAFKAFMT_FUZZ build/fuzz
 	@tools/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+fuzz-corpora: build ## pack what fuzzing found to reach new code into tests/fuzz/corpus: the next first inputs
+	@tools/system.sh clang
+	@CC=clang tools/instrument.sh KAFKAFMT_FUZZ build/fuzz
+	@tools/fuzz.sh corpora $(FUZZ_TARGETS)
+
+fuzz-oracle: build ## compare with Kafka's own record code on mutated bytes for FUZZ_SECONDS (60), until they differ
+	@tools/system.sh java maven
+	@PYTHONPATH=tests $(JAVA) $(BIN)/python -m fuzz.differential $(FUZZ_SECONDS)
 
 coverage: build ## show the branches of Python that the tests without a JVM reach, in all processes
 	@rm -rf build/coverage-data && mkdir -p build/coverage-data

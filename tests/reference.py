@@ -199,16 +199,31 @@ def compress(codec: int, data: bytes, magic: int = 2) -> bytes:
 def decompress(codec: int, data: bytes) -> bytes:
     try:
         if codec == GZIP:
-            return gzip.decompress(data)
+            return _gunzip(data)
         if codec == SNAPPY:
             return b"".join(bytes(snappy.decompress_raw(block)) for block in _snappy_blocks(data))
         if codec == LZ4:
             return lz4.frame.decompress(lz4_with_right_checksum(data))
         if codec == ZSTD:
             return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    except Damaged:
+        raise
     except Exception as error:
         raise Damaged("payload") from error
     return data
+
+
+def _gunzip(data: bytes) -> bytes:
+    """All members; bytes that begin none are left out, as by Java."""
+    output = b""
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        output += member.decompress(data)
+        if not member.eof:
+            raise Damaged("payload")
+        data = member.unused_data
+        if not data.startswith(b"\x1f\x8b"):
+            return output
 
 
 def _snappy_blocks(data: bytes) -> Iterator[bytes]:
@@ -217,6 +232,8 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
         return
     pos = 16
     while pos < len(data):
+        if len(data) - pos < 4:
+            raise Damaged("part of a snappy size")
         (size,) = struct.unpack_from(">i", data, pos)
         yield data[pos + 4 : pos + 4 + size]
         pos += 4 + size
@@ -274,12 +291,13 @@ class Batch:
     def is_control(self) -> bool:
         return self.magic == 2 and bool(self.attributes & CONTROL)
 
-    def rows(self, *, verify: bool = True) -> list[Row]:
+    def rows(self, *, verify: bool = True, strict: bool = False) -> list[Row]:
+        """The records. strict: a part of a message at the end of a wrapper is damage, not left out."""
         if verify and not self.crc_holds:
             raise Damaged("crc")
         if self.magic == 2:
             return list(_rows_of_batch(self))
-        return _rows_of_message(self, verify)
+        return _rows_of_message(self, verify, strict)
 
 
 def read(data: bytes) -> Iterator[Batch]:
@@ -354,7 +372,7 @@ def _rows_of_batch(batch: Batch) -> Iterator[Row]:
         raise Damaged("bytes left after the last record")
 
 
-def _rows_of_message(outer: Batch, verify: bool) -> list[Row]:
+def _rows_of_message(outer: Batch, verify: bool, strict: bool) -> list[Row]:
     row, _ = _message_at(outer.data)
     if outer.codec == NONE:
         return [row]
@@ -375,6 +393,8 @@ def _rows_of_message(outer: Batch, verify: bool) -> list[Row]:
         data = data[size:]
     if not rows:
         raise Damaged("empty wrapper")
+    if strict and data:
+        raise Damaged("part of an inner message")
     if outer.magic == 1 and outer.last_offset != 0:
         base = as_int64(outer.last_offset - rows[-1].offset)
         if base < 0:
@@ -388,8 +408,10 @@ def _message_at(data: bytes, *, inner: bool = False) -> tuple[Row, int]:
         raise Damaged("message")
     offset, size = struct.unpack_from(">qi", data)
     magic, attributes = data[16], data[17]
-    if magic > 1 or (inner and attributes & 7):
-        raise Damaged("inner message")
+    if magic > 1:
+        raise Damaged("inner magic")
+    if inner and attributes & 7:
+        raise Damaged("inner codec")
     size += LOG_OVERHEAD
     if size > len(data) or size < MESSAGE_OVERHEAD[magic]:
         raise Damaged("size")
@@ -403,7 +425,9 @@ def _message_at(data: bytes, *, inner: bool = False) -> tuple[Row, int]:
             raise Damaged("field")
         (length,) = struct.unpack_from(">i", data, pos)
         pos += 4
-        if length < -1 or length > size - pos:
+        if length < -1:
+            raise Damaged("size below -1 in a message")
+        if length > size - pos:
             raise Damaged("field")
         fields.append(None if length < 0 else data[pos : pos + length])
         pos += max(length, 0)
@@ -442,7 +466,7 @@ class _Reader:
     def field(self, *, least: int = -1) -> bytes | None:
         size = self.varint()
         if size < least or size > self.left:
-            raise Damaged("size")
+            raise Damaged("size below -1 in a record" if size < least == -1 else "size")
         if size < 0:
             return None
         self.pos += size

@@ -2,6 +2,7 @@
 # Fuzz each target for a time: `fuzz.sh SECONDS [TARGET...]`. The default is all targets of tests/fuzz.
 # Needs the kernels that `instrument.sh KAFKAFMT_FUZZ build/fuzz` makes with clang. Keeps the corpus in build/fuzz/corpus
 # for the next run. Saves inputs that break an invariant in build/fuzz/findings. Exits with 1 if there was one.
+# `fuzz.sh corpora [TARGET...]` fuzzes nothing: it packs what is needed of build/fuzz/corpus into tests/fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,12 +24,26 @@ fuzzing() {
         PYTHONPATH=$site:$PWD/tests "$python" "$@"
 }
 
+# Packs the inputs of a target that reach more than its seeds: the fewest, as libFuzzer finds them.
+pack() {
+    local target=$1 merged
+    merged=$(mktemp -d)
+    fuzzing -m fuzz.seeds "$target" "$merged" --seeds
+    fuzzing -m fuzz.run "$target" -merge=1 -max_len=4096 -timeout=100 -rss_limit_mb=2048 "$merged" "build/fuzz/corpus/$target"
+    fuzzing -m fuzz.corpora "$target" "$merged"
+    rm -r "$merged"
+}
+
 failed=0
 for target in "${targets[@]}"; do
     corpus=build/fuzz/corpus/$target
     findings=build/fuzz/findings/$target
     mkdir -p "$findings"
     fuzzing -m fuzz.seeds "$target" "$corpus"
+    if [ "$seconds" = corpora ]; then
+        pack "$target"
+        continue
+    fi
     echo "== $target, for $seconds seconds"
     fuzzing -m fuzz.run "$target" -max_total_time="$seconds" -max_len=4096 -timeout=100 -rss_limit_mb=2048 \
         -malloc_limit_mb=256 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" || failed=1

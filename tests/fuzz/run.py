@@ -51,7 +51,7 @@ def main() -> None:
             return atheris.Mutate(data, max_size) if changed is None else changed[:max_size]
         if rng.random() < 0.2:
             options = atheris.Mutate(options, options_length).ljust(options_length, b"\0")
-        if name == "log":
+        if name in ("log", "repair"):
             return mutate_log(options, body, rng)[:max_size]
         return (options + mutator.record_set(body, seed))[:max_size]
 
@@ -69,6 +69,9 @@ def main() -> None:
         head = SIZES.pack(given.cut, given.offset, given.time, given.run_bytes, *sizes)
         return b"".join((head, *given.indexes, given.log))
 
+    sys.argv[0] = (
+        f"{sys.executable} -m fuzz.run {name}"  # the command by which libFuzzer starts itself to merge
+    )
     atheris.Setup(sys.argv, target.check, custom_mutator=mutate)
     atheris.Fuzz()
 

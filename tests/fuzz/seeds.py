@@ -1,5 +1,6 @@
 """Seeds: small record sets of every kind, from the tests' samples and, where they are at hand, the vectors
-that Kafka's own code wrote (`../shared/golden` beside the repository); and small logs with their indexes.
+that Kafka's own code wrote (`../shared/golden` beside the repository); and small logs with their indexes. The first
+inputs of a target are its seeds, and the corpus that earlier fuzzing left.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import lzma
 import random
 import struct
 import sys
+import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +25,7 @@ from endpoints.requests import Wanted, fetch, list_offsets, metadata, offset_for
 from fuzz import avro, broker_file, json_payloads, protobuf
 from fuzz.client_request import CASES as CLIENT_REQUESTS
 from fuzz.coordinators import NULL, input_of
+from fuzz.corpora import corpus
 from fuzz.gateway import RESPONSE
 from fuzz.log import SIZES
 from fuzz.record_lines import NULL_KEY
@@ -43,12 +46,14 @@ from kernels.wire_messages import FETCH_VERSIONS, fetch_sample, produce_sample, 
 from log.coordinators import FOLDER as COORDINATORS
 from records.samples import DAY, EVERY_KIND, SAMPLES, end_marker
 from reference import Row
+from repair.damaged import damaged_log
 from schemas.record_objects import TOPICS, record_pairs
 from schemas.vectors import vectors
 from server import messages
 
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
 SEED_RECORDS = 12
+DAMAGED_LOGS = 20
 MAX_VECTORS, MAX_VECTOR_BYTES = 100, 4000
 
 
@@ -88,7 +93,12 @@ def _messages() -> list[bytes]:
 
 
 def inputs(target: str) -> list[bytes]:
-    """The first inputs of a target, options included."""
+    """The first inputs of a target, options included: its seeds and its corpus."""
+    return generated(target) + corpus(target)
+
+
+def generated(target: str) -> list[bytes]:
+    """The seeds of a target, options included."""
     return _INPUTS[target]()
 
 
@@ -161,6 +171,17 @@ def _logs() -> list[bytes]:
     return found
 
 
+def _damaged_logs() -> list[bytes]:
+    """Logs with damage of every kind, and the sound ones."""
+    found = []
+    for seed in range(DAMAGED_LOGS):
+        with tempfile.TemporaryDirectory() as folder:
+            damaged = damaged_log(Path(folder, "t-0"), seed).folder
+            log = b"".join(path.read_bytes() for path in sorted(damaged.glob("*.log")))
+            found.append(_log_input(b"", b"", b"", log))
+    return found + _logs()
+
+
 def _requests() -> list[bytes]:
     """Every API at every version that an endpoint serves, and such as get something of the logs of tests/data."""
     some = [
@@ -204,6 +225,7 @@ _INPUTS: dict[str, Callable[[], list[bytes]]] = {
     "forward": lambda: [bytes([number % 32]) + one for number, one in enumerate(record_sets())],
     "produce": lambda: [bytes([version]) + one for one in record_sets() for version in (2, 9)],
     "log": lambda: [_log_input(b"", b"", b"", one) for one in record_sets()] + _logs(),
+    "repair": lambda: [_log_input(b"", b"", b"", one) for one in record_sets()] + _damaged_logs(),
     "codec": _codec,
     "request": _requests,
     "response": _responses,
@@ -226,13 +248,13 @@ TARGETS = tuple(_INPUTS)
 
 
 def main() -> None:
-    """Print the targets; with arguments TARGET and FOLDER, write a target's first inputs."""
+    """Print the targets. With TARGET and FOLDER, write a target's first inputs; with `--seeds` too, only its seeds."""
     if len(sys.argv) == 1:
         print(*TARGETS)
         return
     target, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    for data in inputs(target):
+    for data in (generated if "--seeds" in sys.argv else inputs)(target):
         (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
 
 

@@ -1,15 +1,16 @@
-"""What fuzzing found once stays found: every input under `regressions/TARGET/`, and the seeds, keep their
-target's invariant.
+"""What fuzzing found once stays found: every input under `regressions/TARGET/`, the seeds, and the corpora of
+`corpus/` keep their target's invariant.
 """
 
 from __future__ import annotations
 
 import importlib
+import random
 from pathlib import Path
 
 import pytest
 
-from fuzz import seeds
+from fuzz import corpora, seeds
 
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))
@@ -21,7 +22,29 @@ def test_target_when_given_what_fuzzing_found_then_its_invariant_holds(path: Pat
 
 
 @pytest.mark.parametrize("target", seeds.TARGETS)
-def test_target_when_given_its_seeds_then_its_invariant_holds(target: str):
+def test_target_when_given_its_seeds_and_its_corpus_then_its_invariant_holds(target: str):
     check = importlib.import_module(f"fuzz.{target}").check
     for data in seeds.inputs(target):
         check(data)
+
+
+def test_corpora_when_packed_then_each_has_a_target_and_all_are_small():
+    packed = {path.name.removesuffix(".tar.xz"): path.stat().st_size for path in corpora.PACKED.iterdir()}
+    assert packed
+    assert packed.keys() <= set(seeds.TARGETS)
+    assert sum(packed.values()) <= 2_000_000
+
+
+def test_corpus_when_packed_then_the_smallest_inputs_that_fit_are_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rng = random.Random(1)
+    inputs = [rng.randbytes(size) for size in range(0, 1000, 10)]
+    monkeypatch.setattr(corpora, "PACKED", tmp_path)
+    (tmp_path / "codec.tar.xz").write_bytes(corpora.packed(inputs[::-1]))
+    assert corpora.corpus("codec") == inputs
+    monkeypatch.setattr(corpora, "MAX_PACKED_BYTES", 20_000)
+    (tmp_path / "codec.tar.xz").write_bytes(corpora.packed(inputs))
+    found = corpora.corpus("codec")
+    assert inputs[:50] == found[:50]
+    assert len(found) < len(inputs)

@@ -9,6 +9,7 @@ import java.util.Set;
 import org.apache.kafka.clients.producer.internals.ProducerBatch;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.errors.CorruptRecordException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.record.CompressionRatioEstimator;
@@ -47,11 +48,15 @@ public final class Oracle {
         for (JsonNode request : JSON.readTree(requests)) {
             try {
                 answers.add(answer(request));
-            } catch (RuntimeException | java.io.IOException | OutOfMemoryError e) {
-                answers.addObject().put("error", e.getClass().getSimpleName()).put("message", String.valueOf(e.getMessage()));
+            } catch (Exception | Error e) {
+                refuse(answers.addObject(), e);
             }
         }
         return JSON.writeValueAsString(answers);
+    }
+
+    private static void refuse(ObjectNode node, Throwable e) {
+        node.put("error", e.getClass().getSimpleName()).put("message", String.valueOf(e.getMessage()));
     }
 
     private static ObjectNode answer(JsonNode request) throws java.io.IOException {
@@ -59,7 +64,7 @@ public final class Oracle {
         String op = request.get("op").asText();
         switch (op) {
             case "decode":
-                answer.set("batches", decode(readable(request)));
+                decode(readable(request), answer);
                 return answer;
             case "validate":
                 answer.set("values", validate(readable(request)));
@@ -73,7 +78,7 @@ public final class Oracle {
                 answer.put("bytes", bytes(converted.records().buffer()));
                 answer.put("records_converted", converted.recordConversionStats().numRecordsConverted());
                 answer.put("temporary_memory_bytes", converted.recordConversionStats().temporaryMemoryBytes());
-                answer.set("batches", decode(converted.records()));
+                decode(converted.records(), answer);
                 return answer;
             case "build":
                 answer.put("bytes", bytes(build(request)));
@@ -116,11 +121,15 @@ public final class Oracle {
         return Utils.toArray(output);
     }
 
-    private static ArrayNode decode(MemoryRecords records) {
-        ArrayNode batches = JSON.createArrayNode();
-        for (MutableRecordBatch batch : records.batches())
-            batches.add(batch(batch));
-        return batches;
+    /** The batches, and what ends them if Kafka refuses what follows. */
+    private static void decode(MemoryRecords records, ObjectNode answer) {
+        ArrayNode batches = answer.putArray("batches");
+        try {
+            for (MutableRecordBatch batch : records.batches())
+                batch(batch, batches.addObject());
+        } catch (Exception | Error e) {
+            refuse(answer, e);
+        }
     }
 
     /** As a consumer reads: the CRC of each batch is checked, and that of each message in a wrapper. */
@@ -157,11 +166,36 @@ public final class Oracle {
         return sizes;
     }
 
-    private static ObjectNode batch(RecordBatch batch) {
-        ObjectNode node = JSON.createObjectNode();
+    /** The fields and the records of a batch up to what Kafka refuses in it; the exception is a field, too. */
+    private static void batch(RecordBatch batch, ObjectNode node) {
+        try {
+            header(batch, node);
+            boolean valid = batch.isValid();
+            ArrayNode records = node.putArray("records");
+            for (Record record : batch) {
+                records.add(record(batch, record));
+                valid &= crcHolds(record);
+            }
+            node.put("valid", valid);
+        } catch (Exception | Error e) {
+            refuse(node, e);
+        }
+    }
+
+    /** Of a message in a wrapper. Records of v2 have no CRC of their own. */
+    private static boolean crcHolds(Record record) {
+        try {
+            record.ensureValid();
+            return true;
+        } catch (CorruptRecordException e) {
+            return false;
+        }
+    }
+
+    private static void header(RecordBatch batch, ObjectNode node) {
         node.put("magic", batch.magic()).put("size_in_bytes", batch.sizeInBytes());
-        node.put("base_offset", batch.baseOffset()).put("last_offset", batch.lastOffset());
-        node.put("next_offset", batch.nextOffset()).put("codec", batch.compressionType().id);
+        node.put("crc", batch.checksum()).put("crc_holds", batch.isValid());
+        node.put("last_offset", batch.lastOffset()).put("next_offset", batch.nextOffset());
         node.put("timestamp_type", batch.timestampType().id).put("max_timestamp", batch.maxTimestamp());
         node.put("producer_id", batch.producerId()).put("producer_epoch", batch.producerEpoch());
         node.put("base_sequence", batch.baseSequence()).put("last_sequence", batch.lastSequence());
@@ -169,13 +203,9 @@ public final class Oracle {
         node.put("partition_leader_epoch", batch.partitionLeaderEpoch()).put("count", batch.countOrNull());
         OptionalLong horizon = batch.deleteHorizonMs();
         node.put("delete_horizon_ms", horizon.isPresent() ? (Long) horizon.getAsLong() : null);
-        node.put("crc", batch.checksum()).put("valid", batch.isValid());
         if (batch instanceof DefaultRecordBatch)
             node.put("base_timestamp", ((DefaultRecordBatch) batch).baseTimestamp());
-        ArrayNode records = node.putArray("records");
-        for (Record record : batch)
-            records.add(record(batch, record));
-        return node;
+        node.put("codec", batch.compressionType().id).put("base_offset", batch.baseOffset());
     }
 
     private static ObjectNode record(RecordBatch batch, Record record) {

@@ -170,7 +170,7 @@ def _with_bytes(answer: dict[str, Any]) -> dict[str, Any]:
     if "parts" in answer:
         answer["parts"] = [b64decode(part) for part in answer["parts"]]
     for batch in answer.get("batches", ()):
-        for record in batch["records"]:
+        for record in batch.get("records", ()):
             record["key"] = _optional_bytes(record["key"])
             record["value"] = _optional_bytes(record["value"])
             record["headers"] = [(key, _optional_bytes(value)) for key, value in record["headers"]]

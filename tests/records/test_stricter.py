@@ -22,7 +22,7 @@ from kafkafmt.cli.sources import find_sources
 from kafkafmt.jobs.verify import check_file
 from kafkafmt.log import LogDirectory
 from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
-from oracle.kafka import KafkaOracle, validate_request
+from oracle.kafka import KafkaOracle, down_convert_request, validate_request
 from records.samples import DAY
 from records.test_bad_input import HEAD, KEY, NO_HEADERS, VALUE, framed
 from reference import Row
@@ -65,8 +65,22 @@ READ: dict[str, tuple[bytes, str]] = {
         ref.wrapper(1, ref.GZIP, ROWS[:1], inner=of_format_2(ref.messages(1, ROWS[:1]))),
         "magic of an inner message: expected 0 or 1, found 2",
     ),
+    "1 to 3 bytes after the last block of a snappy payload": (
+        ref.batch(
+            ref.compress(ref.SNAPPY, framed(HEAD + KEY + VALUE + NO_HEADERS)) + b"\0",
+            1,
+            attributes=ref.SNAPPY,
+        ),
+        "snappy: expected a block size, found 1 bytes",
+    ),
 }
+SHORT = ref.batch(b"", 0, length=32)[:40]
+DROPPED = ref.message(1, 0, DAY, b"key", b"value", value_size=99)
+NEGATIVE = ref.batch_of([Row(-1, DAY, b"key", b"value")], codec=ref.GZIP)
 PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
+SHORT_INCOMPLETE = "An incomplete batch with a size below that of the header of its format"
+CONVERTED_DAMAGE = "A damaged message that Kafka copies or drops unread while it converts"
+NEGATIVE_OFFSET = "A record below offset 0 in a compressed batch that is converted"
 MALFORMED_CHECKPOINT = "A malformed `log-start-offset-checkpoint`"
 APPEND_TIME_IN_V0 = "`RecordBatchBuilder` of v0 with LOG_APPEND_TIME"
 PRODUCER_STATE_IN_V1 = "`RecordBatchBuilder` of v0 or v1 with a producer epoch or a sequence"
@@ -87,6 +101,23 @@ def refuse_part_of_a_message(folder: Path) -> None:
     assert "message in a wrapper ends early" in check.damage[0]["message"]
     with pytest.raises(RefusedRecordsError, match="message in a wrapper ends early"):
         checked_run(data, 2, 1 << 20)
+
+
+def refuse_short_incomplete(_: Path) -> None:
+    with pytest.raises(
+        kf.CorruptRecordError, match="batch size too small: expected at least 61 bytes, found 44"
+    ):
+        list(kf.MemoryRecords(SHORT).batches())
+
+
+def refuse_converted_damage(_: Path) -> None:
+    with pytest.raises(kf.InvalidRecordError, match="value size"):
+        kf.MemoryRecords(DROPPED).down_convert(0, first_offset=1)
+
+
+def refuse_negative_offset(_: Path) -> None:
+    with pytest.raises(kf.InvalidRecordError, match="expected 0 or more, found -1"):
+        kf.MemoryRecords(NEGATIVE).down_convert(1)
 
 
 def refuse_malformed_checkpoint(folder: Path) -> None:
@@ -110,6 +141,9 @@ def refuse_producer_state_in_v1(_: Path) -> None:
 
 OTHERS: dict[str, Callable[[Path], None]] = {
     PART_OF_A_MESSAGE: refuse_part_of_a_message,
+    SHORT_INCOMPLETE: refuse_short_incomplete,
+    CONVERTED_DAMAGE: refuse_converted_damage,
+    NEGATIVE_OFFSET: refuse_negative_offset,
     MALFORMED_CHECKPOINT: refuse_malformed_checkpoint,
     APPEND_TIME_IN_V0: refuse_append_time_in_v0,
     PRODUCER_STATE_IN_V1: refuse_producer_state_in_v1,
@@ -140,10 +174,18 @@ def test_kafka_when_it_reads_what_is_refused_on_purpose_then_takes_it(oracle: Ka
     part = ref.wrapper(1, ref.GZIP, ROWS, inner=INNER + INNER[:20])
     requests = {row: validate_request(data) for row, (data, _) in READ.items()}
     requests[PART_OF_A_MESSAGE] = validate_request(part)
+    requests[SHORT_INCOMPLETE] = validate_request(SHORT)
     answers = dict(zip(requests, oracle.ask(list(requests.values())), strict=True))
     assert {row: len(answer.get("values", [])) for row, answer in answers.items()} == {
-        row: 2 if row == PART_OF_A_MESSAGE else 1 for row in requests
+        row: {PART_OF_A_MESSAGE: 2, SHORT_INCOMPLETE: 0}.get(row, 1) for row in requests
     }, answers
+
+
+@pytest.mark.oracle
+@pytest.mark.xdist_group("oracle")
+def test_kafka_when_it_converts_what_is_refused_on_purpose_then_converts_it(oracle: KafkaOracle) -> None:
+    requests = [down_convert_request(DROPPED, 0, 1), down_convert_request(NEGATIVE, 1, 0)]
+    assert [answer["records_converted"] for answer in oracle.ask(requests)] == [0, 1]
 
 
 @pytest.mark.oracle

@@ -1,0 +1,143 @@
+"""The documented differences between kafkafmt and Kafka's record code: the rows of three tables in docs/records.md.
+
+Each function decides from the bytes which row a difference belongs to, or that it belongs to none: None. The bytes are
+read by `reference.py`, which shares code with neither of the two. So a row excuses only what it describes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import reference as ref
+
+# What is refused that Kafka reads. The rows that decoding has, by what the reference finds damaged.
+REFUSED = {
+    "size below -1 in a record": "A size below -1, for null, in a v2 record",
+    "size below -1 in a message": "A size below -1, for null, in a v0 or v1 message",
+    "varint overflows": "A varint with bits beyond its 32 or 64",
+    "message longer than its fields": "Bytes after the value of a v0 or v1 message",
+    "inner magic": "A message in a wrapper whose format is above v1",
+    "part of a snappy size": "1 to 3 bytes after the last block of a snappy payload",
+}
+PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
+SHORT_INCOMPLETE = "An incomplete batch with a size below that of the header of its format"
+CONVERTED_DAMAGE = "A damaged message that Kafka copies or drops unread while it converts"
+NEGATIVE_OFFSET = "A record below offset 0 in a compressed batch that is converted"
+
+# What is read that Kafka refuses.
+ZEROS = "Zeros at the end of the records"
+SIZE_NEAR_INT32_MAX = "An incomplete batch with a size of 2^31 - 12 or more"
+OUT_OF_MEMORY = "A partial message at the end of a wrapper, whose size exceeds the memory of the JVM"
+LINKED_BLOCKS = "An lz4 frame whose blocks refer to earlier blocks"
+UNKNOWN_CODEC = "A batch with an unknown codec that is copied or dropped while it is converted"
+ZSTD_UNREAD = "A zstd batch without records, or a zstd message, that is converted"
+TIMESTAMP_BELOW_NONE = "A timestamp below -1 that is converted"
+DESCENDING_OFFSETS = "Offsets that do not ascend in a batch that is converted"
+
+# What is read in another way.
+HEADER_KEY = "A header key that is not UTF-8"
+NEXT_OFFSET = "The offset after 2^63 - 1"
+SEQUENCE = "A sequence in a batch with a base sequence below -1, or of a record below the base offset"
+
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+
+
+def refused(batch: bytes) -> str | None:
+    """Why kafkafmt alone refuses the records of a batch."""
+    (found,) = ref.read(batch)
+    try:
+        found.rows(verify=False)
+    except ref.Damaged as damage:
+        return REFUSED.get(str(damage))
+    return None
+
+
+def read(batch: bytes, error: str, message: str) -> str | None:
+    """Why Kafka alone refuses the records of a batch. error, message: its exception."""
+    (found,) = ref.read(batch)
+    if message.endswith("Dependent block stream is unsupported") and found.codec == ref.LZ4:
+        return LINKED_BLOCKS
+    return OUT_OF_MEMORY if error == "OutOfMemoryError" and found.magic < 2 and found.codec else None
+
+
+def refused_end(rest: bytes) -> str | None:
+    """Why kafkafmt alone refuses these bytes, in which Kafka finds no whole batch."""
+    size = ref.LOG_OVERHEAD + int.from_bytes(rest[8 : ref.LOG_OVERHEAD], "big", signed=True)
+    least = ref.MESSAGE_OVERHEAD.get(rest[16], ref.BATCH_OVERHEAD)
+    return SHORT_INCOMPLETE if len(rest) < size < least else None
+
+
+def unfinished(rest: bytes) -> str | None:
+    """Why kafkafmt alone ends before these bytes without an error."""
+    if not any(rest):
+        return ZEROS
+    size = int.from_bytes(rest[8 : ref.LOG_OVERHEAD], "big", signed=True)
+    return SIZE_NEAR_INT32_MAX if size > INT32_MAX - ref.LOG_OVERHEAD else None
+
+
+def refused_conversion(data: bytes) -> str | None:
+    """Why kafkafmt alone refuses to convert what both read."""
+    try:
+        rows = ref.read_rows(data, verify=False)
+    except ref.Damaged:
+        return CONVERTED_DAMAGE
+    return NEGATIVE_OFFSET if any(row.offset < 0 for row in rows) else None
+
+
+def converted(data: bytes, message: str) -> str | None:
+    """Why Kafka alone refuses to convert. message: that of its exception."""
+    for pattern, (row, is_so) in _CONVERTED.items():
+        if re.match(pattern, message):
+            return row if any(map(is_so, ref.read(data))) else None
+    return None
+
+
+def _rows(batch: ref.Batch) -> list[ref.Row]:
+    try:
+        return batch.rows(verify=False)
+    except ref.Damaged:
+        return []
+
+
+def _is_descending(batch: ref.Batch) -> bool:
+    return any(second.offset <= first.offset for first, second in pairwise(_rows(batch)))
+
+
+_CONVERTED: dict[str, tuple[str, Callable[[ref.Batch], bool]]] = {
+    "Unknown compression type id": (UNKNOWN_CODEC, lambda batch: batch.codec > ref.ZSTD),
+    "Down-conversion of zstandard": (
+        ZSTD_UNREAD,
+        lambda batch: batch.codec == ref.ZSTD and (batch.magic < 2 or not batch.fields["count"]),
+    ),
+    "Invalid negative timestamp": (
+        TIMESTAMP_BELOW_NONE,
+        lambda batch: any(row.timestamp < -1 for row in _rows(batch)),
+    ),
+    "Illegal offset": (DESCENDING_OFFSETS, _is_descending),
+}
+
+
+def otherwise(
+    name: str, ours: object, theirs: object, *, base_sequence: int, offset_delta: int
+) -> str | None:
+    """Why a field has two values.
+
+    base_sequence: of the batch. offset_delta: how far the record, or the end of the batch, is from its base offset.
+    """
+    if name == "headers":
+        return HEADER_KEY if list(_replaced(ours)) == list(_replaced(theirs)) else None
+    if name == "next_offset":
+        return NEXT_OFFSET if ours == INT64_MAX + 1 and theirs == -INT64_MAX - 1 else None
+    if name in ("sequence", "last_sequence"):
+        return SEQUENCE if offset_delta < 0 or base_sequence < -1 else None
+    return None
+
+
+def _replaced(headers: object) -> Iterator[tuple[str, bytes | None]]:
+    """Headers with one mark for each part of a key that is not UTF-8."""
+    assert isinstance(headers, list)
+    for key, value in headers:
+        text = key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        yield re.sub("\ufffd+", "\ufffd", text), value
