@@ -130,7 +130,8 @@ def tools_venv(steps: Steps, python: Path, folder: Path, requirements: Sequence[
 def compiler(tools: Path, platform: Platform) -> Path:
     """Write the program that compiles C for a platform."""
     path = WORK / f"cc-{platform.name}"
-    command = shlex.join([str(tools), "-m", "ziglang", "cc", "-target", platform.target])
+    # Without -dynamic, Zig compiles musl to link it into the programs by which CMake checks the compiler.
+    command = shlex.join([str(tools), "-m", "ziglang", "cc", "-target", platform.target, "-dynamic"])
     cache = shlex.quote(str(WORK / "zig"))
     path.write_text(
         f'#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR={cache} ZIG_LOCAL_CACHE_DIR={cache}\nexec {command} "$@"\n'
@@ -249,6 +250,7 @@ class Wheels:
             "repair",
             "--plat",
             platform.tag if platform.is_native else "auto",  # it knows no tags but those of this machine
+            "--exclude=libc.so",  # Zig's name of musl, which any musl takes for itself; auditwheel knows Alpine's name
             "--wheel-dir",
             repaired,
             built,
