@@ -33,6 +33,7 @@ class Platform:
     target: str = ""  # of Zig
     multiarch: str = ""  # in the names of extension modules
     loader: str = ""  # of the C library, in the root
+    compiled: tuple[str, ...] = ()  # packages that the tests need, and that have no wheels for the platform
 
     @property
     def machine(self) -> str:
@@ -69,9 +70,8 @@ def _manylinux(machine: str) -> Platform:
 
 def _musllinux(machine: str) -> Platform:
     triple = f"{machine}-linux-musl"
-    return Platform(
-        f"musllinux_{machine}", f"musllinux_1_2_{machine}", triple, triple, f"lib/ld-musl-{machine}.so.1"
-    )
+    loader = f"lib/ld-musl-{machine}.so.1"
+    return Platform(f"musllinux_{machine}", f"musllinux_1_2_{machine}", triple, triple, loader, ("lz4",))
 
 
 PLATFORMS = (

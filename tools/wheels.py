@@ -130,7 +130,8 @@ def tools_venv(steps: Steps, python: Path, folder: Path, requirements: Sequence[
 def compiler(tools: Path, platform: Platform) -> Path:
     """Write the program that compiles C for a platform."""
     path = WORK / f"cc-{platform.name}"
-    command = shlex.join([str(tools), "-m", "ziglang", "cc", "-target", platform.target])
+    # Without -dynamic, Zig compiles musl to link it into the programs by which CMake checks the compiler.
+    command = shlex.join([str(tools), "-m", "ziglang", "cc", "-target", platform.target, "-dynamic"])
     cache = shlex.quote(str(WORK / "zig"))
     path.write_text(
         f'#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR={cache} ZIG_LOCAL_CACHE_DIR={cache}\nexec {command} "$@"\n'
@@ -202,19 +203,28 @@ class Wheels:
         requires = [*self._project["build-system"]["requires"], "cmake", "ninja"]
         return tools_venv(steps, python.path, WORK / f"builder-{python.version}", requires)
 
-    def _build(self, steps: Steps, python: Interpreter, target: Interpreter, platform: Platform) -> Path:
-        """Build the wheel without the network, and give it the tag of the oldest platform on which it runs."""
-        builder = self._builder(steps, python)
-        env = {
+    def _compilation(self, builder: Path, target: Interpreter, platform: Platform) -> dict[str, str]:
+        """Return the variables with which a builder compiles for a Python of a platform."""
+        variables = {
             **self._epoch,
             "CC": str(compiler(self._tools, platform)),
             "PATH": f"{builder.parent}{os.pathsep}{os.environ['PATH']}",
         }
+        if target.root:
+            variables["_PYTHON_HOST_PLATFORM"] = f"linux-{platform.machine}"
+            variables["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{target.abi}-{platform.multiarch}.so"
+        return variables
+
+    def _headers(self, target: Interpreter, platform: Platform) -> Path:
+        return WORK / f"headers-{target.version}-{platform.name}"
+
+    def _build(self, steps: Steps, python: Interpreter, target: Interpreter, platform: Platform) -> Path:
+        """Build the wheel without the network, and give it the tag of the oldest platform on which it runs."""
+        builder = self._builder(steps, python)
+        env = self._compilation(builder, target, platform)
         options = []
         if target.root:
-            env["_PYTHON_HOST_PLATFORM"] = f"linux-{platform.machine}"
-            env["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{target.abi}-{platform.multiarch}.so"
-            own = headers(target, WORK / f"headers-{target.version}-{platform.name}")
+            own = headers(target, self._headers(target, platform))
             options = [f"--config-settings=cmake.define.Python_INCLUDE_DIR={own}"]
         raw = WORK / "raw" / f"{python.version}-{platform.name}"
         shutil.rmtree(raw, ignore_errors=True)
@@ -240,6 +250,7 @@ class Wheels:
             "repair",
             "--plat",
             platform.tag if platform.is_native else "auto",  # it knows no tags but those of this machine
+            "--exclude=libc.so",  # Zig's name of musl, which any musl takes for itself; auditwheel knows Alpine's name
             "--wheel-dir",
             repaired,
             built,
@@ -266,8 +277,10 @@ class Wheels:
         (folder / "pyvenv.cfg").write_text(
             f"home = {target.path.parent}\ninclude-system-site-packages = false\n"
         )
+        builder = self._builder(steps, python)
+        compiled = self._compile_packages(steps, builder, target, platform)
         pip = [
-            self._builder(steps, python),
+            builder,
             "-m",
             "pip",
             "install",
@@ -275,8 +288,10 @@ class Wheels:
             "--target",
             site,
             "--only-binary=:all:",
+            "--find-links",
+            compiled,
         ]
-        tags = [f"--platform={tag}" for tag in platform.pip_tags]
+        tags = [f"--platform={tag}" for tag in (*platform.pip_tags, f"linux_{platform.machine}")]
         abi = [
             f"--python-version={target.number}",
             "--implementation=cp",
@@ -285,6 +300,19 @@ class Wheels:
         ]
         steps.run("installing into an environment", [*pip, *tags, *abi, "--abi=none", *requirements])
         return write_launcher(folder / "bin" / "python", target, platform)
+
+    def _compile_packages(self, steps: Steps, builder: Path, target: Interpreter, platform: Platform) -> Path:
+        """Build the packages that have no wheels for the platform, and return the folder of the wheels."""
+        folder = WORK / f"compiled-{target.version}-{platform.name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        include = shlex.quote(str(self._headers(target, platform)))
+        env = {**self._compilation(builder, target, platform), "CFLAGS": f"-I{include}"}
+        # pip's cache would give these wheels to other environments, as they have the tag of this machine's wheels.
+        pip = [builder, "-m", "pip", "wheel", "-q", "--no-cache-dir", "--no-deps", "--wheel-dir", folder]
+        for package in platform.compiled:
+            steps.run(f"the build of {package}", [*pip, f"--no-binary={package}", package], env=env)
+        return folder
 
     def _test(self, steps: Steps, python: Path, name: str) -> str:
         """Run the tests against the installed wheel, and return the counts of their last line."""

@@ -154,6 +154,12 @@ def test_platform_when_a_wheel_is_for_it_or_for_older_ones_then_accepts_it() -> 
         assert not AARCH64.accepts(name.format(wrong))
 
 
+def test_platform_when_packages_have_no_wheels_for_it_then_the_tests_need_them() -> None:
+    assert MUSL.compiled
+    for platform in wheel_targets.PLATFORMS:
+        assert {*platform.compiled} <= {*PROJECT["tool"]["cibuildwheel"]["test-requires"]}
+
+
 def test_command_when_tests_are_chosen_then_replaces_those_of_the_project() -> None:
     configured = PROJECT["tool"]["cibuildwheel"]["test-command"]
     command = wheels.pytest_command(configured, [Path("a"), Path("b c")])
