@@ -96,6 +96,7 @@ def test_arrow_batches_when_kept_then_together_what_to_arrow_returns(views):
     assert table.equals(records.to_arrow(views=views))
 
 
+@pytest.mark.thread_unsafe
 def test_numpy_batches_when_chunks_are_dropped_then_their_memory_is_used_again():
     value = random.Random(1).randbytes(20_000)
     data = b"".join(ref.batch_of([Row(i, DAY, None, value)] * 9) for i in range(20))

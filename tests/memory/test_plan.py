@@ -194,6 +194,7 @@ shapes = st.lists(
 )
 
 
+@pytest.mark.thread_unsafe
 @given(
     tasks=shapes,
     total=st.integers(MIB, 8 * GIB),

@@ -218,6 +218,7 @@ def test_accumulator_when_a_timestamp_is_a_datetime_then_record_and_future_have_
         accumulator.append(partition, NAIVE, None, b"value", now_ms=0)
 
 
+@pytest.mark.thread_unsafe
 def test_repr_when_printed_then_names_and_no_numbers(log: PartitionLog, tmp_path: Path) -> None:
     folder = tmp_path / "views-0"
     path = log.segments()[0].path
@@ -238,6 +239,7 @@ def test_repr_when_printed_then_names_and_no_numbers(log: PartitionLog, tmp_path
     assert repr(LogDirectory(tmp_path)) == f"LogDirectory({str(tmp_path)!r})"
 
 
+@pytest.mark.thread_unsafe
 def test_partition_when_topic_and_number_are_given_then_as_the_pair(
     log: PartitionLog, tmp_path: Path
 ) -> None:

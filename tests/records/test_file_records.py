@@ -196,6 +196,7 @@ def test_file_records_when_the_file_shrinks_while_read_then_the_whole_batches_th
         assert sum(map(len, runs)) == 15
 
 
+@pytest.mark.thread_unsafe
 def test_file_records_when_the_file_grows_then_its_size_stays(path):
     with kf.FileRecords(path) as records:
         with path.open("ab") as file:

@@ -112,6 +112,7 @@ def test_chunks_when_memory_is_reused_then_views_of_one_buffer():
     assert b"".join(map(bytes, lazy().chunks(reuse_memory=True))) == converted()
 
 
+@pytest.mark.thread_unsafe
 def test_chunks_when_dropped_then_their_memory_is_used_again():
     """What makes owned chunks cheap: fresh memory's page faults would cost as much as the conversion."""
     assert len(set(addresses(lazy().chunks()))) <= 4

@@ -203,6 +203,7 @@ def test_remote_records_when_damaged_then_error_names_the_uri(tmp_path: Path) ->
     assert error.value.path == f"local://{path}"
 
 
+@pytest.mark.thread_unsafe
 def test_remote_records_when_file_became_shorter_then_end_of_file_error(path: str) -> None:
     with local(path, uri="far://away") as records:
         Path(path).write_bytes(EVERY_KIND[:100])

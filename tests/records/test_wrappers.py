@@ -108,6 +108,7 @@ def write_segment(folder: Path, data: bytes) -> Path:
     return path
 
 
+@pytest.mark.thread_unsafe
 @pytest.mark.parametrize("command", [["verify"], ["inspect", "--verify"]])
 @pytest.mark.parametrize(
     ("inner", "told"), [(messages(1, 5), "CRC mismatch of an inner"), (messages(1) + PART, "ends early")]
