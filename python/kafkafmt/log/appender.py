@@ -251,8 +251,13 @@ class LogAppender(Closing):
             write_durably(self._path(base_offset, SNAPSHOT_SUFFIX), self._producers.snapshot())
         path = self._path(base_offset, LOG_SUFFIX)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        sync_path(self.folder)
-        return GrowingSegment(path, self.index_interval_bytes)
+        try:
+            sync_path(self.folder)
+            return GrowingSegment(path, self.index_interval_bytes)
+        except BaseException:  # out of descriptors, for example: the next append creates the segment
+            with contextlib.suppress(OSError):
+                self._remove(base_offset)
+            raise
 
     def _remove(self, base_offset: int) -> None:
         for suffix in (LOG_SUFFIX, *_BESIDE_LOG):
