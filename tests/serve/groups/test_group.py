@@ -553,7 +553,9 @@ def test_static_members_when_none_joins_again_then_sessions_decide(scene: Scene)
     assert len(scene.group.roster) == 0
 
 
-def test_static_members_when_they_give_no_time_to_join_again_then_the_coordinator_pauses(scene: Scene) -> None:
+def test_static_members_when_they_give_no_time_to_join_again_then_the_coordinator_pauses(
+    scene: Scene,
+) -> None:
     scene.stable(1, instance_id="i1")
     second = scene.join(instance_id="i2")
     scene.join("m1", instance_id="i1")
