@@ -106,6 +106,11 @@ class LogAppender(Closing):
         return self._segment.next_offset
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether the open segment is still in the folder: neither was deleted, moved or replaced."""
+        return self._segment.is_in_place
+
+    @property
     def producers(self) -> ProducerStates:
         """The states of the log's producers, read from the log at the first access.
 
@@ -182,12 +187,16 @@ class LogAppender(Closing):
         return end
 
     def close(self) -> None:
-        """Flush the log with its indexes to disk, and release its locks. A second call does nothing."""
+        """Flush the log with its indexes to disk, and release its locks. A second call does nothing.
+
+        If the log is not in place, nothing is flushed: the indexes in the folder may be those of another log.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self._segment.finish()
+            if self.is_in_place:
+                self._segment.finish()
         finally:
             self._segment.close()
             os.close(self._lock)
