@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 from tests.log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 import kafkafmt as kf
+from kafkafmt._util.files import open_regular
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, SegmentWriter
 from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.records.runs import whole_batches
@@ -237,6 +240,28 @@ def test_abort_when_its_marker_cannot_be_appended_then_no_index_tells_of_it(tmp_
         assert PartitionLog(tmp_path).aborted_transactions() == []
         log.append(marker(2, 7, commit=False))
         assert PartitionLog(tmp_path).aborted_transactions() == [(7, 0, 2, 3)]
+
+
+def test_roll_when_the_new_segment_cannot_be_opened_then_the_next_append_creates_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = batches(0, 2)
+    with LogAppender(tmp_path, segment_bytes=len(first)) as log:
+        log.append(first)
+        with monkeypatch.context() as patched:
+            patched.setattr("kafkafmt.log.growing_segment.open_regular", out_of_descriptors)
+            with pytest.raises(OSError, match="Too many open files"):
+                log.append(second)
+        assert segments(tmp_path) == [name(0)]
+        log.append(second)
+    assert segments(tmp_path) == [name(0), name(1)]
+    assert contents(tmp_path) == first + second
+
+
+def out_of_descriptors(path: Path, flags: int) -> int:
+    if path.name == name(1):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+    return open_regular(path, flags)
 
 
 def test_aborts_when_the_log_is_rolled_and_opened_anew_then_each_segment_tells_its_own(

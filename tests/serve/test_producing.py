@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import struct
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from endpoints.raw_client import SIZE, RawClient
 from endpoints.requests import MIB, Wanted, fetch, metadata
 from endpoints.served import Served
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, growing_segment
+from kafkafmt.log.appender import create_log
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
 from serve.produced import (
     ALL,
@@ -131,6 +133,22 @@ def test_producers_when_the_endpoint_starts_again_then_are_known(directory: Path
             assert (told.error_code, told.base_offset) == (NO_ERROR, 0)
     assert offsets(directory) == [0, 1]
     assert len(ids) == 3
+
+
+@pytest.mark.parametrize("is_missed", [False, True])
+def test_records_when_the_folder_was_deleted_and_made_again_then_are_in_the_new_one(
+    directory: Path, client: RawClient, *, is_missed: bool
+) -> None:
+    for _ in range(2):
+        assert error_code(client, produce(batch()), VERSION) == NO_ERROR
+    shutil.rmtree(directory / "t-0")
+    if is_missed:
+        assert error_code(client, produce(batch()), VERSION) == STORAGE_ERROR
+        assert error_code(client, produce(batch()), VERSION) == UNKNOWN_TOPIC
+    create_log(directory / "t-0")
+    (told,) = answered(client, produce(batch()), VERSION)
+    assert (told.error_code, told.base_offset) == (NO_ERROR, 0)
+    assert offsets(directory) == [0, 1, 2]
 
 
 def test_request_when_no_answer_is_wanted_then_there_is_none(directory: Path, client: RawClient) -> None:

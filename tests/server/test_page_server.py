@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -85,3 +86,19 @@ def test_connections_when_they_are_many_then_more_are_closed_until_one_has_gone(
                 if answer(later).startswith(b"HTTP/1.0 200 "):
                     return
             assert time.monotonic() < deadline
+
+
+def test_requests_when_there_are_no_threads_for_a_moment_then_later_ones_are_answered(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Timer, "start", start)
+        for _ in range(MOST_REQUESTS):
+            with socket.create_connection(address, timeout=SECONDS) as refused:
+                assert answer(refused) == b""
+    with socket.create_connection(address, timeout=SECONDS) as later:
+        later.sendall(GET + b"\r\n")
+        assert answer(later).startswith(b"HTTP/1.0 200 ")

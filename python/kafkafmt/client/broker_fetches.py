@@ -7,7 +7,7 @@ the session: a session cannot mix them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -145,19 +145,20 @@ class BrokerFetches:
 
     def answers(
         self, response: fetch.FetchResponse, version: int
-    ) -> Iterator[tuple[TopicPartition, FetchAnswer]]:
-        """Yield each partition of a response to the last request, with its answer."""
+    ) -> list[tuple[TopicPartition, FetchAnswer]]:
+        """Return each partition of a response to the last request, with its answer. Raises UnicodeDecodeError."""
         names: list[str | None]
         if version >= fetch.TOPIC_IDS_VERSION:
             by_id = {topic_id.bytes: topic for topic, topic_id in self._ids.items()}
             names = [by_id.get(topic) for topic in response.topics]
         else:
             names = [topic.decode() for topic in response.topics]
-        for row in response.partitions.tolist():
-            answer = FetchAnswer(*row)
-            name = names[answer.topic]
-            if name is not None:
-                yield TopicPartition(name, answer.partition), answer
+        found = map(FetchAnswer._make, response.partitions.tolist())
+        return [
+            (TopicPartition(name, answer.partition), answer)
+            for answer in found
+            if (name := names[answer.topic]) is not None
+        ]
 
     def _version(
         self, versions: tuple[int, int], cluster: ClusterMetadata, pinned: Mapping[str, UUID]

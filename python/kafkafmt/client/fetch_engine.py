@@ -22,7 +22,7 @@ from uuid import UUID
 import kafka.errors as kafka_errors
 
 from _kafkafmt.batches.scan import scan
-from _kafkafmt.client.fetch import TOPIC_IDS_VERSION, FetchResponse, decode_fetch_response
+from _kafkafmt.client.fetch import TOPIC_IDS_VERSION, decode_fetch_response
 from _kafkafmt.wire.status import MalformedResponseError
 from _kafkafmt.wire.views import part_of
 from kafkafmt.client.broker_connections import BrokerConnections
@@ -359,16 +359,20 @@ class FetchEngine:
             reservation.resize(len(frame))
             try:
                 response = decode_fetch_response(frame, version)
-            except MalformedResponseError as malformed:
+                answers = broker.answers(response, version)
+            except (MalformedResponseError, UnicodeDecodeError) as malformed:
                 broker.session.fail()
-                connection.close(kafka_errors.KafkaProtocolError(str(malformed)))
+                connection.close(kafka_errors.KafkaProtocolError(f"{connection}: {malformed}"))
                 return
             connection.throttle(response.throttle_time_ms)
             refused = broker.session.accept(response.session_id, response.error_code)
             if refused is not None:
                 self._refuse(connection, broker, refused)
                 return
-            found = list(self._accept(connection.node_id, broker, version, frame, response, memory))
+            aborted = [AbortedTransaction(*row) for row in response.aborted.tolist()]
+            is_by_id = version >= TOPIC_IDS_VERSION
+            accepted = self._accept(connection.node_id, answers, aborted, frame, memory, is_by_id=is_by_id)
+            found = list(accepted)
             found += self._unchanged(connection.node_id, broker, version)
             if found:
                 self._queue.put(found)
@@ -405,16 +409,16 @@ class FetchEngine:
     def _accept(
         self,
         node_id: int,
-        broker: BrokerFetches,
-        version: int,
+        answers: Iterable[tuple[TopicPartition, FetchAnswer]],
+        aborted: list[AbortedTransaction],
         frame: memoryview,
-        response: FetchResponse,
         memory: ResponseMemory,
+        *,
+        is_by_id: bool,
     ) -> Iterator[Fetched]:
         """Yield what of a response the caller gets. Move its partitions to their next offsets."""
-        aborted = [AbortedTransaction(*row) for row in response.aborted.tolist()]
-        is_by_id = version >= TOPIC_IDS_VERSION
-        for key, answer in broker.answers(response, version):
+        broker = self._brokers[node_id]
+        for key, answer in answers:
             partition = self._current(key, node_id, broker)
             if partition is None:
                 continue  # it was moved meanwhile

@@ -156,15 +156,23 @@ class TopicLimits:
             return
         results = {result.resource_name: result for result in response.results}
         for topic in topics:
-            result = results[topic]
+            result = results.get(topic)
+            if result is None:
+                missing = kafka_errors.KafkaProtocolError(f"a response without {topic}")
+                self._failed([topic], asked_ms, missing)
+                continue
             if result.error_code:
                 self._failed([topic], asked_ms, kafka_errors.for_code(result.error_code)(topic))
                 continue
-            values = {
-                config.name: int(config.value)
-                for config in result.configs
-                if config.name in PROPERTIES and config.value
-            }
+            try:
+                values = {
+                    config.name: int(config.value)
+                    for config in result.configs
+                    if config.name in PROPERTIES and config.value
+                }
+            except ValueError as error:
+                self._failed([topic], asked_ms, error)
+                continue
             limit = self._limits[topic]
             limit.value = values.get(MAX_MESSAGE_BYTES)
             limit.max_batches = max(values.get(MAX_BATCHES_PER_REQUEST, 1), 1)

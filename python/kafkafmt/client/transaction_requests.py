@@ -46,15 +46,19 @@ class TransactionRequest:
     priority: requests with a lower one are sent first.
     coordinator_type: the coordinator that it is sent to; None for any broker.
     retry_backoff_ms: how long the next request waits after an attempt that failed; None after any other.
+    may_begin: whether the coordinator begins the transaction with it.
+    is_in_doubt: whether the response to an attempt was lost.
     """
 
     priority: ClassVar[int]
     coordinator_type: CoordinatorType | None = TRANSACTION
+    may_begin: ClassVar[bool] = False
 
     def __init__(self, transactions: TransactionState, result: Result | None = None) -> None:
         self.transactions = transactions
         self.result = result or Result()
         self.retry_backoff_ms: float | None = None
+        self.is_in_doubt = False
 
     @property
     def coordinator_key(self) -> str:
@@ -75,6 +79,7 @@ class TransactionRequest:
         if not isinstance(outcome, Exception):
             self.handle(outcome)
         elif isinstance(outcome, kafka_errors.RetriableError | kafka_errors.UnknownBrokerIdError):
+            self.is_in_doubt = True
             self.retry(loses_coordinator=True)
         elif isinstance(outcome, kafka_errors.UnsupportedVersionError):
             self.fatal(outcome)
@@ -191,6 +196,7 @@ class AddPartitions(TransactionRequest):
     """Add partitions to the transaction, before records are sent to them."""
 
     priority = 2
+    may_begin = True
 
     def __init__(self, transactions: TransactionState, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(transactions)
@@ -248,6 +254,7 @@ class AddOffsets(TransactionRequest):
     """Add a group's offsets to the transaction. They are committed with it by the next request."""
 
     priority = 2
+    may_begin = True
 
     def __init__(
         self,

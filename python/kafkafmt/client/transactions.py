@@ -201,7 +201,11 @@ class Transactions(TransactionState):
                 self.enqueue(InitProducerId(self))
 
     def next_request(self, has_incomplete: bool) -> TransactionRequest | None:
-        """Take the request to send next. has_incomplete: whether batches wait or are in flight."""
+        """Take the request to send next. has_incomplete: whether batches wait or are in flight.
+
+        After an abortable error requests fail, but for one that may have begun the transaction: its response tells
+        whether the coordinator must end it.
+        """
         if not self._requests and not self._new_partitions:
             return None
         with self._lock:
@@ -214,8 +218,10 @@ class Transactions(TransactionState):
                 if isinstance(request, EndTransaction) and has_incomplete:
                     return None
                 heapq.heappop(self._requests)
-                is_harmless = self.has_abortable_error and isinstance(request, FindCoordinator)
-                if self._state in ERRORS and not is_harmless:
+                is_sent_anyway = self.has_abortable_error and (
+                    isinstance(request, FindCoordinator) or (request.may_begin and request.is_in_doubt)
+                )
+                if self._state in ERRORS and not is_sent_anyway:
                     request.result.done(self.last_error)
                 elif isinstance(request, EndTransaction) and not self._is_started:
                     request.complete()

@@ -106,6 +106,11 @@ class LogAppender(Closing):
         return self._segment.next_offset
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether the open segment is still in the folder: neither was deleted, moved or replaced."""
+        return self._segment.is_in_place
+
+    @property
     def producers(self) -> ProducerStates:
         """The states of the log's producers, read from the log at the first access.
 
@@ -182,12 +187,16 @@ class LogAppender(Closing):
         return end
 
     def close(self) -> None:
-        """Flush the log with its indexes to disk, and release its locks. A second call does nothing."""
+        """Flush the log with its indexes to disk, and release its locks. A second call does nothing.
+
+        If the log is not in place, nothing is flushed: the indexes in the folder may be those of another log.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self._segment.finish()
+            if self.is_in_place:
+                self._segment.finish()
         finally:
             self._segment.close()
             os.close(self._lock)
@@ -251,8 +260,13 @@ class LogAppender(Closing):
             write_durably(self._path(base_offset, SNAPSHOT_SUFFIX), self._producers.snapshot())
         path = self._path(base_offset, LOG_SUFFIX)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        sync_path(self.folder)
-        return GrowingSegment(path, self.index_interval_bytes)
+        try:
+            sync_path(self.folder)
+            return GrowingSegment(path, self.index_interval_bytes)
+        except BaseException:  # out of descriptors, for example: the next append creates the segment
+            with contextlib.suppress(OSError):
+                self._remove(base_offset)
+            raise
 
     def _remove(self, base_offset: int) -> None:
         for suffix in (LOG_SUFFIX, *_BESIDE_LOG):

@@ -77,6 +77,14 @@ class GrowingSegment:
         return self._batch_writer.size_in_bytes
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether `path` is still the file that was opened: it was not deleted, moved or replaced."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    @property
     def next_offset(self) -> int:
         """The offset after the last batch; the base offset if there is no batch."""
         return self._batch_writer.next_offset

@@ -53,9 +53,12 @@ class PageServer(ThreadingMixIn, WSGIServer):
         """Answer a request, and end its connection when its time is over."""
         timer = threading.Timer(self._request_timeout, _end, (request,))
         timer.daemon = True
-        timer.start()
         try:
+            timer.start()
             super().process_request_thread(request, client_address)
+        except RuntimeError:  # no thread can be started for the timer
+            self.handle_error(request, client_address)
+            self.shutdown_request(request)
         finally:
             timer.cancel()
             self._free.release()

@@ -553,6 +553,23 @@ def test_static_members_when_none_joins_again_then_sessions_decide(scene: Scene)
     assert len(scene.group.roster) == 0
 
 
+def test_static_members_when_they_give_no_time_to_join_again_then_the_coordinator_pauses(
+    scene: Scene,
+) -> None:
+    scene.stable(1, instance_id="i1")
+    second = scene.join(instance_id="i2")
+    scene.join("m1", instance_id="i1")
+    for member_id, instance_id in (("m1", "i1"), (scene.joined(second).member_id, "i2")):
+        scene.sync(member_id, instance_id=instance_id)
+    scene.join(instance_id="i1", rebalance=0)
+    second = scene.join(instance_id="i2", rebalance=0)
+    assert scene.group.state is GroupState.STABLE
+    scene.leave("", "i1")
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+    scene.wait(SESSION)
+    assert len(scene.group.roster) == 0
+
+
 def test_static_member_when_an_administrator_removes_it_then_gone(scene: Scene) -> None:
     scene.join(instance_id="i1")
     assert scene.leave("", "i2") is errors.UnknownMemberIdError

@@ -38,6 +38,9 @@ Answer: TypeAlias = tuple[Join, JoinResult] | tuple[Sync, SyncResult]
 
 # Seconds. A member cannot send heartbeats before its first join is answered; its client has sent another by then.
 _NEW_MEMBER_JOIN_TIMEOUT = 300.0
+# Seconds. Static members that do not join again may have a rebalance timeout of 0. Without a pause, a rebalance that
+# waits for them would end and begin all the time.
+_LEAST_WAIT_FOR_STATIC_MEMBERS = 1.0
 
 
 class GroupState(Enum):
@@ -353,7 +356,7 @@ class Group:
         late = [member for member in members.values() if not member.awaiting_join and not member.instance_id]
         self.roster.forget(late)
         if members and not joined:
-            self._wait_for_join(self.roster.rebalance_timeout, now)
+            self._wait_for_join(max(self.roster.rebalance_timeout, _LEAST_WAIT_FOR_STATIC_MEMBERS), now)
             return
         self._join_deadline = inf
         self.generation_id += 1

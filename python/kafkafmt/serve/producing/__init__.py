@@ -158,6 +158,8 @@ class Producing:
         except (KafkaFormatError, OSError) as error:
             about = {"topic": topic, "partition": number, "error": str(error)}
             partition.limited_log.write(_log.error, str(error), "partition cannot be written", **about)
+            if isinstance(error, FileNotFoundError):
+                self._catalog.invalidate()
             is_known = request.version >= _FIRST_VERSION_WITH_STORAGE_ERROR
             return _Answer(
                 errors.KafkaStorageError if is_known else errors.NotLeaderForPartitionError, str(error)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,7 @@ _log = structlog.get_logger()
 
 _THREADS = 8
 _NO_TIME = -1
+_REPLACED = "the folder of a log was deleted or replaced while the log was open"
 
 _T = TypeVar("_T")
 
@@ -67,10 +70,17 @@ class PartitionWriter:
             return await self._in_thread(lambda: self._append(run, settings, now))
 
     async def flush(self, end_offset: int) -> None:
-        """Wait until all records before `end_offset` are durable. Calls during a flush share the next one."""
+        """Wait until all records before `end_offset` are durable. Calls during a flush share the next one.
+
+        Raises OSError.
+        """
+        was_flushed = False
         while self._durable_offset < end_offset:
+            if was_flushed:
+                raise OSError(errno.ESTALE, _REPLACED, str(self._partition.folder))
             if self._flushing is None:
                 self._flushing = asyncio.create_task(self._flush())
+                was_flushed = True
             await asyncio.shield(self._flushing)
 
     async def close(self) -> None:
@@ -84,22 +94,36 @@ class PartitionWriter:
         try:
             log = self._log
             assert log is not None  # it is closed only when unused
-            self._durable_offset = await self._in_thread(log.flush)
+            end_offset = await self._in_thread(log.flush)
+            if log is self._log:
+                self._durable_offset = end_offset
         finally:
             self._flushing = None
 
-    def _append(self, run: BatchRun, settings: EffectiveSettings, now: Callable[[], int]) -> Appended:
-        if self._log is None:
-            folder = self._partition.folder
-            assert isinstance(folder, Path)  # `ServeOptions.local_directory` raises for a remote folder
-            self._log = LogAppender(folder, segment_bytes=settings.segment_bytes)
-            if self._log.truncated_bytes:
+    def _open(self, settings: EffectiveSettings) -> LogAppender:
+        """Return the log, opened again if its folder was replaced. Raises FileNotFoundError if that was deleted."""
+        folder = self._partition.folder
+        assert isinstance(folder, Path)  # `ServeOptions.local_directory` raises for a remote folder
+        log = self._log
+        if log is not None and not log.is_in_place:
+            _log.warning(_REPLACED, folder=str(folder))
+            self._log, self._durable_offset = None, -1
+            log.close()
+            log = None
+        if log is None:
+            if not folder.exists():  # the appender would create it
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+            log = self._log = LogAppender(folder, segment_bytes=settings.segment_bytes)
+            if log.truncated_bytes:
                 _log.warning(
                     "a log was truncated after its last whole batch",
-                    folder=str(self._partition.folder),
-                    bytes=self._log.truncated_bytes,
+                    folder=str(folder),
+                    bytes=log.truncated_bytes,
                 )
-        log, rows = self._log, run.index
+        return log
+
+    def _append(self, run: BatchRun, settings: EffectiveSettings, now: Callable[[], int]) -> Appended:
+        log, rows = self._open(settings), run.index
         log.segment_bytes = settings.segment_bytes
         size = int(rows["size"].sum())
         if size > log.segment_bytes:
