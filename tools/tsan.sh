@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+readonly tests=(tests/threads tests/records/test_shared_by_threads.py)
 readonly python=${TSAN_PYTHON:-python3.14t} folder=build/tsan
 if ! "$python" -c 'import sys, sysconfig
 arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
@@ -19,4 +20,4 @@ fi
 tools/free_threaded.sh "$folder/venv" -C cmake.define.KAFKAFMT_TSAN=ON -C cmake.build-type=Debug \
     -C "cmake.define.CYTHON_EXECUTABLE=$PWD/.venv/bin/cython"
 PYTHON_GIL=0 TSAN_OPTIONS="suppressions=$PWD/tools/tsan_suppressions.txt halt_on_error=1 exitcode=66" \
-    "$folder/venv/bin/python" -m pytest -m "not broker and not oracle and not spark" "${@:-tests/threads}"
+    "$folder/venv/bin/python" -m pytest -m "not broker and not oracle and not spark" "${@:-${tests[@]}}"
