@@ -48,6 +48,7 @@ def cluster_of(error: kafka_errors.KafkaError) -> MirrorCluster:
     "error",
     [
         kafka_errors.NodeNotReadyError(1),
+        kafka_errors.UnknownBrokerIdError(1),  # a broker has gone that is still the leader in the metadata
         kafka_errors.KafkaTimeoutError("Topics not ready"),
         kafka_errors.KafkaConnectionError("refused"),
         kafka_errors.NotControllerError(),
