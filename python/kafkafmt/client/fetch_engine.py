@@ -432,7 +432,7 @@ class FetchEngine:
                 partition.target.generation,
                 partition.offset,
                 answer.error_code,
-                part_of(frame, first, first + size),  # this thread goes on to slice the frame
+                part_of(frame, first, first + size),  # another thread slices these bytes
                 answer.high_watermark,
                 aborted[answer.first_aborted : answer.first_aborted + max(answer.aborted, 0)],
                 answer.diverging_end_offset >= 0,
