@@ -54,7 +54,7 @@ def test_response_when_a_topic_is_not_utf8_then_its_connection_is_closed_and_its
         control: Any = SimpleNamespace(config=CONFIG)
         io: Any = IoLoop(loop)
         engine = FetchEngine(io, control, FetchQueue(), budget, lambda seconds: None)
-        broker = engine._brokers[1] = BrokerFetches(FetchSettings.of_config(CONFIG))
+        broker = engine._plan.brokers[1] = BrokerFetches(FetchSettings.of_config(CONFIG))
         broker.is_in_flight = True
         reservation = budget.reserve(1000)
         engine._on_answer(connection, broker, VERSION, reservation, 0.0, frame, None)  # type: ignore[arg-type]

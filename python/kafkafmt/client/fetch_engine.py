@@ -11,7 +11,6 @@ The caller's thread says what to fetch (`FetchEngine.fetch`), and takes what has
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,8 +27,8 @@ from _kafkafmt.wire.views import part_of
 from kafkafmt.client.broker_connections import BrokerConnections
 from kafkafmt.client.broker_fetches import BrokerFetches, FetchAnswer, FetchSettings
 from kafkafmt.client.fetch_memory import FetchMemory, ResponseMemory, lend_reserved
+from kafkafmt.client.fetch_plan import FetchPlan
 from kafkafmt.client.fetch_queue import AbortedTransaction, Fetched, FetchQueue
-from kafkafmt.client.fetch_session import FetchPosition
 from kafkafmt.client.fetch_targets import PartitionProgress, Target
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NO_EPOCH = -1
 # How long a caller counts as waiting after `want`. It calls that again before half of the time has passed.
 _WANTED_SECONDS = 0.4
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
@@ -88,52 +86,46 @@ class FetchEngine:
         self._max_partition_bytes = config["max_partition_fetch_bytes"]
         self._max_bytes = config["fetch_max_bytes"]
         self._backoff_s = config["retry_backoff_ms"] / 1000
-        self._memory = FetchMemory(budget, io, self._plan_soon, self._backoff_s)
+        self._plan = FetchPlan(io, control, self._settings, self._send_soon)
+        self._memory = FetchMemory(budget, io, self._send_soon, self._backoff_s)
         self._connections = BrokerConnections(io, control, self._on_connection)
-        self._partitions: dict[TopicPartition, PartitionProgress] = {}
-        self._brokers: dict[int, BrokerFetches] = {}  # the one that was asked longest ago comes first
-        self._pinned: dict[str, UUID] = {}
-        self._stops: dict[TopicPartition, int] = {}
-        self._dirty: set[TopicPartition] = set()
-        # Partitions whose broker has not answered for their generation, and the high watermarks that brokers know.
-        self._unanswered: set[TopicPartition] = set()
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._wanted_until = 0.0
-        self._is_planned = False
+        self._is_due = False
         self._is_closed = False
 
     # What the caller wants
 
     def fetch(self, targets: Mapping[TopicPartition, Target]) -> None:
         """Fetch partitions from these targets on. Other partitions are fetched as before."""
-        self._call(self._set_targets, dict(targets))
+        self._call(self._plan.set_targets, dict(targets))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch these partitions no more."""
-        self._call(self._forget, list(partitions))
+        self._call(self._plan.forget, list(partitions))
 
     def take(self, topic_partition: TopicPartition, generation: int, size: int) -> None:
         """Count bytes of a partition as taken from the queue, and fetch more."""
-        self._call(self._take, topic_partition, generation, size)
+        self._call(self._plan.take, topic_partition, generation, size)
 
     def pin(self, topic: str, topic_id: UUID | None) -> None:
         """Fetch a topic by this id only, where brokers support that; None to use the id of the metadata."""
-        self._call(self._pin, topic, topic_id)
+        self._call(self._plan.pin, topic, topic_id)
 
     def stop_at(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Fetch no more of a partition once all before this offset was fetched."""
-        self._call(self._set_stops, dict(offsets))
+        self._call(self._plan.set_stops, dict(offsets))
 
     def update(self) -> None:
         """Look leaders up in the metadata again, because it has changed."""
-        self._call(self._touch_all)
+        self._call(self._plan.touch_all)
 
     def want(self) -> None:
         """Ask brokers for records that they do not have yet, because the caller waits. Call it while it waits."""
         now = time.monotonic()
         if now > self._wanted_until - _WANTED_SECONDS / 2:
             self._wanted_until = now + _WANTED_SECONDS
-            self._call(self._plan_soon)
+            self._call(self._send_soon)
 
     @property
     def is_waiting_for_memory(self) -> bool:
@@ -152,86 +144,27 @@ class FetchEngine:
         with suppress(kafka_errors.KafkaConnectionError):  # the thread has ended
             self._io.call_soon(method, *args)
 
-    # Changes, in the I/O thread
-
-    def _set_targets(self, targets: dict[TopicPartition, Target]) -> None:
-        for key, target in targets.items():
-            partition = self._partitions.get(key)
-            if partition is None or partition.target.generation != target.generation:
-                if partition is not None:
-                    self._withdraw(key, partition)
-                not_before = time.monotonic() + target.delay_s if target.delay_s else 0.0
-                partition = PartitionProgress(target, target.offset, target.leader_epoch, not_before)
-                self._partitions[key] = partition
-                self._unanswered.add(key)
-                if target.delay_s:
-                    self._io.call_later(target.delay_s, self._touch, key)
-            partition.target = target
-            self._touch(key)
-
-    def _forget(self, partitions: list[TopicPartition]) -> None:
-        for key in partitions:
-            partition = self._partitions.pop(key, None)
-            self._unanswered.discard(key)
-            if partition is not None:
-                self._withdraw(key, partition)
-
-    def _take(self, key: TopicPartition, generation: int, size: int) -> None:
-        partition = self._partitions.get(key)
-        if partition is not None and partition.target.generation == generation:
-            partition.queued_bytes -= size
-            if partition.node_id is None:
-                self._touch(key)
-
-    def _pin(self, topic: str, topic_id: UUID | None) -> None:
-        if topic_id is None:
-            self._pinned.pop(topic, None)
-        else:
-            self._pinned[topic] = topic_id
-        self._touch_all()
-
-    def _set_stops(self, offsets: dict[TopicPartition, int]) -> None:
-        self._stops.update(offsets)
-        for key in offsets:
-            self._touch(key)
-
-    def _touch_all(self) -> None:
-        """Look at all partitions again: the metadata has changed."""
-        self._dirty.update(self._partitions)
-        for broker in self._brokers.values():
-            broker.forget_ids()
-        self._plan_soon()
-
-    def _touch(self, key: TopicPartition) -> None:
-        """Look at a partition again: what is wanted of it, or where it is, may have changed."""
-        self._dirty.add(key)
-        self._plan_soon()
+    # In the I/O thread
 
     def _close(self) -> None:
         self._is_closed = True
         self._connections.close()
         self._memory.close()
 
-    # Plan
+    def _send_soon(self) -> None:
+        """Send what can be sent, after the callbacks that wait already."""
+        if not self._is_due and not self._is_closed:
+            self._is_due = True
+            self._io.loop.call_soon(self._send_ready)
 
-    def _plan_soon(self) -> None:
-        """Plan once, after the callbacks that wait already."""
-        if not self._is_planned and not self._is_closed:
-            self._is_planned = True
-            self._io.loop.call_soon(self._plan)
-
-    def _plan(self) -> None:
-        """Give each partition to the session of its broker, and send the requests that can be sent."""
-        self._is_planned = False
+    def _send_ready(self) -> None:
+        """Send a request to each broker that can be asked now."""
+        self._is_due = False
         if self._is_closed:
             return
         now = time.monotonic()
-        dirty, self._dirty = self._dirty, set()
-        for key in dirty:
-            partition = self._partitions.get(key)
-            if partition is not None:
-                self._place(key, partition, now)
-        for node_id, broker in list(self._brokers.items()):
+        self._plan.update_sessions(now)
+        for node_id, broker in list(self._plan.brokers.items()):
             if broker.is_in_flight or now < broker.not_before or not len(broker.session):
                 continue
             if not broker.behind and now >= self._wanted_until:
@@ -240,66 +173,6 @@ class FetchEngine:
             if connection is not None and not self._send(connection, broker):
                 return  # until there is memory
         self._memory.release_unused()
-
-    def _place(self, key: TopicPartition, partition: PartitionProgress, now: float) -> None:
-        """Put a partition into the session of the broker that it is fetched from, if it is to be fetched now."""
-        node_id = None
-        is_wanted = not (
-            partition.is_stopped
-            or partition.target.is_paused
-            or partition.queued_bytes >= self._max_partition_bytes
-            or partition.offset >= self._stops.get(key, math.inf)
-            or now < partition.not_before
-        )
-        if is_wanted:
-            node_id = self._node_of(key, partition, now)
-            if node_id is None:
-                self._control.cluster.request_update()
-                self._retry(key, partition)
-        if partition.node_id is not None and partition.node_id != node_id:
-            self._withdraw(key, partition)
-        if node_id is None:
-            return
-        broker = self._brokers.setdefault(node_id, BrokerFetches(self._settings))
-        if partition.node_id is None:
-            broker.forget_ids()
-        partition.node_id = node_id
-        if partition.end is None or partition.offset < partition.end:
-            broker.behind.add(key)
-        else:
-            broker.behind.discard(key)
-        epoch = self._control.cluster.leader_epoch_for_partition(key)
-        position = FetchPosition(
-            partition.offset,
-            _NO_EPOCH if epoch is None else epoch,
-            partition.last_epoch,
-            self._max_partition_bytes,
-            partition.target.generation,
-        )
-        broker.session.put(key, position)
-
-    def _node_of(self, key: TopicPartition, partition: PartitionProgress, now: float) -> int | None:
-        cluster = self._control.cluster
-        if partition.follower is not None:
-            if now < partition.follower_until and cluster.is_replica_node(key, partition.follower):
-                return partition.follower
-            partition.follower = None
-            cluster.request_update()
-        leader: int | None = cluster.leader_for_partition(key)
-        return None if leader == -1 else leader
-
-    def _withdraw(self, key: TopicPartition, partition: PartitionProgress) -> None:
-        if partition.node_id is not None:
-            broker = self._brokers[partition.node_id]
-            broker.session.discard(key)
-            broker.behind.discard(key)
-            partition.node_id = None
-
-    def _retry(self, key: TopicPartition, partition: PartitionProgress) -> None:
-        """Fetch a partition again after `retry_backoff_ms`."""
-        partition.not_before = time.monotonic() + self._backoff_s
-        self._withdraw(key, partition)
-        self._io.call_later(self._backoff_s, self._touch, key)
 
     # Requests
 
@@ -318,17 +191,17 @@ class FetchEngine:
                 correlation_id,
                 min(most, reservation.size_bytes),
                 self._control.cluster,
-                self._pinned,
+                self._plan.pinned,
             )
         except Exception as error:  # such as an offset that is no int64
             reservation.release()
             broker.session.fail()
             broker.not_before = time.monotonic() + self._backoff_s
-            self._io.call_later(self._backoff_s, self._plan_soon)
+            self._io.call_later(self._backoff_s, self._send_soon)
             self._queue.fail(error)
             return True
         broker.is_in_flight = True
-        self._brokers[connection.node_id] = self._brokers.pop(connection.node_id)
+        self._plan.brokers[connection.node_id] = self._plan.brokers.pop(connection.node_id)
         connection.send(
             [request.frame],
             correlation_id,
@@ -379,20 +252,13 @@ class FetchEngine:
             self._on_response(time.monotonic() - sent_at)
         finally:
             memory.release()
-            self._plan_soon()
+            self._send_soon()
 
     def _on_connection(self, connection: BrokerConnection | None) -> None:
-        """Plan again, because a connection has changed. After an error, leave the broker if it is only a follower."""
+        """Send what can be sent on a new connection. After an error, leave the broker if it is only a follower."""
         if connection is not None and connection.is_closed and connection.error is not None:
-            self._leave_follower(connection.node_id)
-        self._plan_soon()
-
-    def _leave_follower(self, node_id: int) -> None:
-        """Fetch partitions from their leaders in place of a follower that gave no answer."""
-        for key, partition in self._partitions.items():
-            if partition.node_id == node_id and partition.follower is not None:
-                partition.follower = None
-                self._touch(key)
+            self._plan.leave_follower(connection.node_id)
+        self._send_soon()
 
     def _refuse(self, connection: BrokerConnection, broker: BrokerFetches, error: Exception) -> None:
         """Send a fetch again that the broker refused as a whole: at once if only its session has ended."""
@@ -404,7 +270,7 @@ class FetchEngine:
         broker.forget_ids()
         self._control.cluster.request_update()
         broker.not_before = time.monotonic() + self._backoff_s
-        self._io.call_later(self._backoff_s, self._plan_soon)
+        self._io.call_later(self._backoff_s, self._send_soon)
 
     def _accept(
         self,
@@ -417,13 +283,13 @@ class FetchEngine:
         is_by_id: bool,
     ) -> Iterator[Fetched]:
         """Yield what of a response the caller gets. Move its partitions to their next offsets."""
-        broker = self._brokers[node_id]
+        broker = self._plan.brokers[node_id]
         for key, answer in answers:
-            partition = self._current(key, node_id, broker)
+            partition = self._plan.current(key, node_id, broker)
             if partition is None:
                 continue  # it was moved meanwhile
-            self._unanswered.discard(key)
-            has_new_leader = answer.leader_epoch >= 0 and self._learn_leader(key, answer)
+            self._plan.unanswered.discard(key)
+            has_new_leader = answer.leader_epoch >= 0 and self._plan.learn_leader(key, answer)
             if self._moves(key, partition, answer, has_new_leader=has_new_leader):
                 continue
             first, size = answer.records_position, max(answer.records_size, 0)
@@ -445,18 +311,6 @@ class FetchEngine:
             self._advance(key, partition, fetched)
             yield fetched
 
-    def _current(self, key: TopicPartition, node_id: int, broker: BrokerFetches) -> PartitionProgress | None:
-        """Return the state of a partition if the request of that broker has fetched it for its current position."""
-        partition = self._partitions.get(key)
-        position = broker.session.fetched_position(key)
-        if partition is None or position is None:
-            return None
-        is_paused = partition.node_id is None and partition.target.is_paused
-        if partition.node_id != node_id and not is_paused:
-            return None
-        is_same = (position.generation, position.offset) == (partition.target.generation, partition.offset)
-        return partition if is_same else None
-
     def _moves(
         self, key: TopicPartition, partition: PartitionProgress, answer: FetchAnswer, *, has_new_leader: bool
     ) -> bool:
@@ -467,7 +321,7 @@ class FetchEngine:
             if answer.error_code != _OUT_OF_RANGE:  # a follower may lack what its leader has
                 self._control.cluster.request_update()
             if not has_new_leader:
-                self._retry(key, partition)
+                self._plan.retry(key, partition)
             return True
         if answer.preferred_read_replica >= 0 and not answer.records_size > 0 and not answer.error_code:
             replica = answer.preferred_read_replica
@@ -475,12 +329,12 @@ class FetchEngine:
             if not is_known or self._connections.get(replica) is None:  # it is new, or was not reached
                 if not is_known:
                     self._control.cluster.request_update()
-                self._retry(key, partition)
+                self._plan.retry(key, partition)
                 return True
             partition.follower = replica
             max_age_s = self._control.config["metadata_max_age_ms"] / 1000
             partition.follower_until = time.monotonic() + max_age_s
-            self._touch(key)
+            self._plan.touch(key)
             return True
         return False
 
@@ -488,7 +342,7 @@ class FetchEngine:
         """Move a partition to the offset after what was fetched."""
         if fetched.error_code in OTHER_ID:
             self._control.cluster.request_update()
-            self._retry(key, partition)
+            self._plan.retry(key, partition)
         elif fetched.error_code or fetched.is_diverging:
             partition.is_stopped = True
         else:
@@ -501,29 +355,19 @@ class FetchEngine:
                     partition.last_epoch = int(last["partition_leader_epoch"])
                 partition.is_stopped = error is not None or not len(run)
                 partition.queued_bytes += len(fetched.records)
-        self._touch(key)
+        self._plan.touch(key)
 
     def _unchanged(self, node_id: int, broker: BrokerFetches, version: int) -> Iterator[Fetched]:
         """Yield an empty answer for partitions of a new generation that the response leaves out as unchanged."""
-        for key in tuple(self._unanswered):
-            partition = self._current(key, node_id, broker)
+        for key in tuple(self._plan.unanswered):
+            partition = self._plan.current(key, node_id, broker)
             if partition is not None:
-                self._unanswered.discard(key)
+                self._plan.unanswered.discard(key)
                 generation, high_watermark = partition.target.generation, self._high_watermarks.get(key, -1)
                 partition.end = high_watermark
-                self._touch(key)
+                self._plan.touch(key)
                 is_by_id = version >= TOPIC_IDS_VERSION
                 empty = memoryview(b"")
                 yield Fetched(
                     key, generation, partition.offset, 0, empty, high_watermark, [], False, is_by_id, None
                 )
-
-    def _learn_leader(self, key: TopicPartition, answer: FetchAnswer) -> bool:
-        """Take the leader that a broker names (KIP-951). Return whether it is newer than the known one."""
-        cluster = self._control.cluster
-        if not cluster.update_partition_leader(key, answer.leader_id, answer.leader_epoch):
-            return False
-        if cluster.broker_metadata(answer.leader_id) is None:
-            cluster.request_update()
-        self._touch(key)
-        return True

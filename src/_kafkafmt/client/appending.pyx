@@ -26,7 +26,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from ..records.build cimport append_at_once, end_appends_at_once
+from ..records.open_batch cimport append_at_once, end_appends_at_once
 from ..wire.guard cimport IS_FREE_THREADED, exchange
 from ..wire.python_fields cimport MAX_VARINT_SIZE, NOT_HELD
 from ..wire.rows cimport RecordRow

@@ -94,6 +94,7 @@ cdef inline uint8_t* write_message(
 
 
 cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1
+cdef object sealed(const uint8_t* records, Py_ssize_t records_size, const BatchRow* row, bint is_writable)
 cdef bytes wrap(object payload, const BatchRow* row)
 cdef int check_range(str name, int64_t value, int64_t least, int64_t most) except -1
 cdef int check_producer(

@@ -4,8 +4,10 @@ build.pyx encodes records that a caller passes. All output goes to memory that w
 compresses between encoding and sealing.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
 
 from ..wire.bytes cimport put_int16, put_int32, put_int64, wrapping_sub
 from ..crc.checksums cimport batch_crc, seal_messages
@@ -138,6 +140,21 @@ cdef int seal(uint8_t* at, Py_ssize_t size, const BatchRow* row) except -1:
     with nogil:
         put_crc(at, size)
     return 0
+
+
+cdef object sealed(const uint8_t* records, Py_ssize_t records_size, const BatchRow* row, bint is_writable):
+    """Return a v2 batch, as bytes or a bytearray, of a header and a copy of its records, which may be compressed."""
+    cdef Py_ssize_t size = RECORD_BATCH_OVERHEAD + records_size
+    cdef uint8_t* at
+    if is_writable:
+        batch = PyByteArray_FromStringAndSize(NULL, size)
+        at = <uint8_t*>PyByteArray_AS_STRING(batch)
+    else:
+        batch = PyBytes_FromStringAndSize(NULL, size)
+        at = <uint8_t*>PyBytes_AS_STRING(batch)
+    memcpy(at + RECORD_BATCH_OVERHEAD, records, records_size)
+    seal(at, size, row)
+    return batch
 
 
 cdef int check_range(str name, int64_t value, int64_t least, int64_t most) except -1:
