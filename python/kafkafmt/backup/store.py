@@ -119,9 +119,8 @@ class BackupStore(SegmentStore):
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         names = {*topics}
         for name in names:
-            if not is_topic_name(
-                name
-            ):  # a broker may name any: with a slash, its segments would be elsewhere
+            # A broker may return any name. Segments of a topic with a slash in its name would be elsewhere.
+            if not is_topic_name(name):
                 raise BackupError(f"expected the name of a topic, found {name!r}")
         partitions = self._source.cluster.partitions(names)
         self._ends |= {
