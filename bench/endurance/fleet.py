@@ -170,6 +170,8 @@ class Fleet:
         for flow in self.flows:
             self._wait_for_arrival(flow)
         self._stop([load.process for load in self.loads])
+        for load in self.loads:
+            load.new_latencies_ms()  # for the totals of the last second
         self._stop([command.process for command in self.commands])
 
     @cached_property
