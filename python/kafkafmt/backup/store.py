@@ -200,8 +200,11 @@ class BackupStore(SegmentStore):
                 if self._follows:
                     self._groups = self._source.read_groups()
             except kafka_errors.RetriableError as error:
-                _log.warning("a generation could not be written, and this is tried again", error=str(error))
-                return  # the next commit tries it
+                _log.warning(
+                    "the cluster did not answer at a generation, and is asked again at the next commit",
+                    error=str(error),
+                )
+                return
             self._due = time.monotonic() + self._generation_age
 
     def close(self) -> None:
