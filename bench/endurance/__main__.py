@@ -1,8 +1,9 @@
-"""`make bench-endurance`: run the commands that run for good under a steady load, and see whether they stay flat.
+"""`make bench-endurance`: run `kafkafmt serve`, `gateway` and `mirror` under a steady load: is each flat?
 
-Real processes of `kafkafmt serve`, `gateway` and `mirror`, real brokers, and clients whose connections come and go and
-that check what they get. Memory, descriptors and threads of each command, and the latency that its clients see, are
-sampled all the time. Exit status 1: a series is not flat, or a client got something wrong.
+The brokers are real. The clients connect again and again, and check all records that they get. Each command is sampled
+every few seconds: its memory, descriptors and threads, and the latency that its clients see.
+
+The exit status is 1 if a series is not flat, or if a client got a wrong answer.
 """
 
 from __future__ import annotations
