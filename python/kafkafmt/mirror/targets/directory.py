@@ -158,8 +158,14 @@ class DirectoryTarget(Target):
         self.statistics.count(topic_partition, moved, self._way, int(run.index["max_timestamp"][-1]))
 
     def make_durable(self) -> None:
-        while self._unflushed:
-            self._appenders[self._unflushed.pop()].flush()
+        for topic_partition in list(self._unflushed):
+            appender = self._appenders[topic_partition]
+            appender.flush()
+            if not appender.is_in_place:
+                raise MirrorError(
+                    f"{appender.folder}: the folder was deleted or replaced while the mirror wrote to it"
+                )
+            self._unflushed.discard(topic_partition)
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
