@@ -44,9 +44,16 @@ def test_positions_when_logs_were_closed_then_are_kept_without_opening_them(
     assert read_position(tmp_path / "target" / "t-1", 20) == 25
 
 
+def open_another_and_commit(target: DirectoryTarget) -> None:
+    target.begin(SECOND, 0)
+    target.make_durable()
+
+
+@pytest.mark.parametrize("most_open", [1, 2])
 def test_batches_when_they_could_not_be_flushed_then_are_never_said_to_be_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_open: int
 ) -> None:
+    """The first flush is that of a log that is closed for another one, or that of a commit."""
     flush, failures = GrowingSegment.flush, iter([OSError(errno.EIO, "Input/output error")])
 
     def failing(self: GrowingSegment) -> None:
@@ -54,14 +61,16 @@ def test_batches_when_they_could_not_be_flushed_then_are_never_said_to_be_durabl
             raise error
         flush(self)
 
+    monkeypatch.setattr("kafkafmt.mirror.targets.directory.max_open_logs", lambda: most_open)
     with closing(target_in(tmp_path)) as target:
         target.begin(FIRST, 0)
         target.take(FIRST, whole_batches(b"".join(batches(0, 10))))
         with monkeypatch.context() as patched:
             patched.setattr(GrowingSegment, "flush", failing)
-            for _ in range(2):
-                with pytest.raises(OSError, match="Input/output error"):
-                    target.make_durable()
+            with pytest.raises(OSError, match="Input/output error"):
+                open_another_and_commit(target)
+            with pytest.raises(OSError, match="Input/output error"):
+                target.make_durable()
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

@@ -159,13 +159,7 @@ class DirectoryTarget(Target):
 
     def make_durable(self) -> None:
         for topic_partition in list(self._unflushed):
-            appender = self._appenders[topic_partition]
-            appender.flush()
-            if not appender.is_in_place:
-                raise MirrorError(
-                    f"{appender.folder}: the folder was deleted or replaced while the mirror wrote to it"
-                )
-            self._unflushed.discard(topic_partition)
+            self._flush(topic_partition)
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
@@ -215,13 +209,24 @@ class DirectoryTarget(Target):
         self._appenders.move_to_end(topic_partition)
         return found
 
+    def _flush(self, topic_partition: TopicPartition) -> None:
+        appender = self._appenders[topic_partition]
+        appender.flush()
+        if not appender.is_in_place:
+            raise MirrorError(
+                f"{appender.folder}: the folder was deleted or replaced while the mirror wrote to it"
+            )
+        self._unflushed.discard(topic_partition)
+
     def _folder(self, topic_partition: TopicPartition) -> Path:
         return self._path / str(self._names.target_partition(topic_partition))
 
     def _close_oldest(self) -> None:
-        """Close the least recently used log, to limit open files. Closing makes it durable."""
-        oldest, appender = self._appenders.popitem(last=False)
-        self._unflushed.discard(oldest)
+        """Make the least recently used log durable, and close it, to limit open files."""
+        oldest, appender = next(iter(self._appenders.items()))
+        if oldest in self._unflushed:
+            self._flush(oldest)
+        del self._appenders[oldest]
         self._closed_ends[oldest] = appender.next_offset
         appender.close()
 
