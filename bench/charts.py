@@ -187,14 +187,13 @@ class Panels:
         all_axes = figure.subplots(len(self.panels), sharex=True)
         for panel, axes in zip(self.panels, all_axes, strict=True):
             axes.patch.set_alpha(0)
-            highest = 1.0
             for name, colour in zip(panel.series, (_OURS, *_OTHERS), strict=False):
                 points = table["series"][name]
                 axes.plot(
                     [x for x, _ in points], [y for _, y in points], color=colour, linewidth=1.2, label=name
                 )
-                highest = max(highest, *(y for _, y in points))
-            axes.set_ylim(0, highest * _ROOM_ABOVE)
+            values = (y for name in panel.series for _, y in table["series"][name])
+            axes.set_ylim(0, max([1.0, *values]) * _ROOM_ABOVE)
             axes.set_ylabel(panel.y_label)
             axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
             axes.grid(axis="y", color=_FLOOR, alpha=0.25, linewidth=0.6)

@@ -465,8 +465,10 @@ class _Reader:
 
     def field(self, *, least: int = -1) -> bytes | None:
         size = self.varint()
-        if size < least or size > self.left:
-            raise Damaged("size below -1 in a record" if size < least == -1 else "size")
+        if size < least:
+            raise Damaged("size" if least == 0 else "size below -1 in a record")
+        if size > self.left:
+            raise Damaged("size")
         if size < 0:
             return None
         self.pos += size

@@ -187,5 +187,3 @@ def test_names_when_imported_from_where_they_were_documented_then_are_the_same_o
     }
     for old, (name, new) in moved.items():
         assert getattr(import_module(old), name) is getattr(import_module(new), name)
-    assert import_module("kafkafmt.memory").Taken is import_module("kafkafmt.streams").RecordSlice
-    assert import_module("kafkafmt.log").FollowedLog is import_module("kafkafmt.log.tail").LogTail

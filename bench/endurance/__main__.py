@@ -1,8 +1,9 @@
-"""`make bench-endurance`: run the commands that run for good under a steady load, and see whether they stay flat.
+"""`make bench-endurance`: run `kafkafmt serve`, `gateway` and `mirror` under a steady load: is each flat?
 
-Real processes of `kafkafmt serve`, `gateway` and `mirror`, real brokers, and clients whose connections come and go and
-that check what they get. Memory, descriptors and threads of each command, and the latency that its clients see, are
-sampled all the time. Exit status 1: a series is not flat, or a client got something wrong.
+The brokers are real. The clients connect again and again, and check all records that they get. Each command is sampled
+every few seconds: its memory, descriptors and threads, and the latency that its clients see.
+
+The exit status is 1 if a series is not flat, or if a client got a wrong answer.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 
 from bench import BUILD
 from bench.compare import show_progress
 from bench.endurance.fleet import COMMANDS, Fleet, FleetError
-from bench.endurance.sampling import SAMPLE_SECONDS, Samples, taken
+from bench.endurance.sampling import SAMPLE_SECONDS, Samples, usage_of
 from bench.endurance.tables import NAME, as_table, draw, load_table
 from bench.results import add_json_argument, report
 
@@ -27,8 +27,8 @@ ALL = "all"
 WHOLE_MINUTES = 120.0
 
 
-def watch(fleet: Fleet, minutes: float, samples: Mapping[str, Samples]) -> None:
-    """Add samples of the commands of a fleet for that time. Raises FleetError if a process ends."""
+def watch(fleet: Fleet, minutes: float, samples: defaultdict[str, Samples]) -> None:
+    """Add samples of the commands of a fleet for that time. Raises FleetError if a process ends or does not answer."""
     begun = time.monotonic()
     for number in range(1, int(minutes * 60 / SAMPLE_SECONDS) + 1):
         time.sleep(max(0.0, begun + number * SAMPLE_SECONDS - time.monotonic()))
@@ -37,10 +37,10 @@ def watch(fleet: Fleet, minutes: float, samples: Mapping[str, Samples]) -> None:
         latencies = {load: load.new_latencies_ms() for load in fleet.loads}
         for command in fleet.commands:
             of_clients = [each for client in command.clients for each in latencies[client]]
-            samples[command.name].add(seconds, taken(command.process.pid), of_clients)
+            samples[command.name].add(seconds, usage_of(command.process.pid), of_clients)
             command.scrape()
-        told = (f"{name} {one.taken[-1].memory_mib:.0f} MiB" for name, one in samples.items())
-        show_progress(f"{seconds / 60:.1f} of {minutes:g} minutes: {', '.join(told)}")
+        memory = (f"{name} {one.usage[-1].memory_mib:.0f} MiB" for name, one in samples.items())
+        show_progress(f"{seconds / 60:.1f} of {minutes:g} minutes: {', '.join(memory)}")
 
 
 def main() -> int:
@@ -48,16 +48,16 @@ def main() -> int:
     add_json_argument(parser)
     parser.add_argument("which", nargs="?", choices=(*COMMANDS, ALL), default=ALL)
     parser.add_argument("--minutes", type=float, default=WHOLE_MINUTES)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     ROOT.mkdir(parents=True, exist_ok=True)
     failure = None
     with tempfile.TemporaryDirectory(dir=ROOT) as folder, Fleet(Path(folder)) as fleet:
         begun = time.monotonic()
-        samples: dict[str, Samples] = defaultdict(Samples)
+        samples: defaultdict[str, Samples] = defaultdict(Samples)
         try:
             show_progress("starting")
-            fleet.start(COMMANDS if given.which == ALL else (given.which,))
-            watch(fleet, given.minutes, samples)
+            fleet.start(COMMANDS if arguments.which == ALL else (arguments.which,))
+            watch(fleet, arguments.minutes, samples)
             show_progress("ending")
             fleet.finish()
         except FleetError as error:
@@ -66,8 +66,8 @@ def main() -> int:
         loads = load_table(fleet.commands, time.monotonic() - begun)
         judged = [as_table(one, samples[one.name].series()) for one in fleet.commands]
     tables = [*(table for table, _ in judged), loads]
-    is_whole = given.which == ALL and given.minutes >= WHOLE_MINUTES and failure is None
-    report(NAME, tables, command="make bench-endurance", path=given.json, is_whole=is_whole)
+    is_whole = arguments.which == ALL and arguments.minutes >= WHOLE_MINUTES and failure is None
+    report(NAME, tables, command="make bench-endurance", path=arguments.json, is_whole=is_whole)
     draw(tables, ROOT)
     if failure is not None:
         print(failure, file=sys.stderr)

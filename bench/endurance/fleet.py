@@ -70,7 +70,7 @@ START_SECONDS, ANSWER_SECONDS, ARRIVAL_SECONDS = 60.0, 30.0, 120.0
 
 
 class FleetError(Exception):
-    """A command or a load program ended, or records are missing."""
+    """A command or a load program ended or does not answer, or records are missing."""
 
 
 class LoadProgram:
@@ -112,9 +112,12 @@ class Command:
     clients: Sequence[LoadProgram]
 
     def scrape(self) -> None:
-        """Get its metrics, as Prometheus does, on a connection of its own."""
-        with urlopen(f"http://{self.metrics}/metrics", timeout=ANSWER_SECONDS) as response:
-            response.read()
+        """Get its metrics, as Prometheus does, on a connection of its own. Raises FleetError."""
+        try:
+            with urlopen(f"http://{self.metrics}/metrics", timeout=ANSWER_SECONDS) as response:
+                response.read()
+        except OSError as error:
+            raise FleetError(f"{self.name}: no metrics: {error}") from error
 
 
 class Flow(NamedTuple):
@@ -167,6 +170,8 @@ class Fleet:
         for flow in self.flows:
             self._wait_for_arrival(flow)
         self._stop([load.process for load in self.loads])
+        for load in self.loads:
+            load.new_latencies_ms()  # for the totals of the last second
         self._stop([command.process for command in self.commands])
 
     @cached_property

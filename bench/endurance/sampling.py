@@ -1,4 +1,4 @@
-"""Samples of a command: what its processes take, and the latencies that its clients saw, as series over time."""
+"""Samples of a command: what its processes use, and the latencies that its clients saw, as series over time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Points = list[tuple[float, float]]
 """Minutes since the start, and the value."""
 
 
-class Taken(NamedTuple):
-    """What a process and all that it started take. memory_mib: proportional set size, so shared pages count once."""
+class Usage(NamedTuple):
+    """What a process uses with all that it started. memory_mib: proportional set size, so shared pages count once."""
 
     memory_mib: float
     descriptors: int
     threads: int
 
 
-def taken(root: int) -> Taken:
-    """Look at a process and all under it. One that ends meanwhile does not count."""
+def usage_of(root: int) -> Usage:
+    """Measure a process and all under it. One that ends meanwhile does not count."""
     memory_kib = descriptors = threads = 0
     for process in processes.tree(root):
         folder = Path(f"/proc/{process}")
@@ -40,7 +40,7 @@ def taken(root: int) -> Taken:
             memory_kib += int(rollup.partition("\nPss:")[2].split()[0])
             descriptors += len(list((folder / "fd").iterdir()))
             threads += len(list((folder / "task").iterdir()))
-    return Taken(memory_kib / _KIB_A_MIB, descriptors, threads)
+    return Usage(memory_kib / _KIB_A_MIB, descriptors, threads)
 
 
 @dataclass
@@ -48,12 +48,12 @@ class Samples:
     """The samples of a command, each with the seconds since the start and the latencies since the one before it."""
 
     seconds: list[float] = field(default_factory=list)
-    taken: list[Taken] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
     latencies_ms: list[Sequence[float]] = field(default_factory=list)
 
-    def add(self, seconds: float, taken: Taken, latencies_ms: Sequence[float]) -> None:
+    def add(self, seconds: float, usage: Usage, latencies_ms: Sequence[float]) -> None:
         self.seconds.append(seconds)
-        self.taken.append(taken)
+        self.usage.append(usage)
         self.latencies_ms.append(latencies_ms)
 
     def series(self) -> Mapping[str, Points]:
@@ -65,7 +65,7 @@ class Samples:
         windows = min(len(self.seconds), _MOST_WINDOWS)
         for window in np.array_split(np.arange(len(self.seconds)), windows) if windows else ():
             minutes = round(self.seconds[window[-1]] / 60, 3)
-            samples = zip(*(self.taken[number] for number in window), strict=True)
+            samples = zip(*(self.usage[number] for number in window), strict=True)
             for name, values in zip((MEMORY, DESCRIPTORS, THREADS), samples, strict=True):
                 series[name].append((minutes, round(float(np.median(values)), 2)))
             latencies = np.concatenate([self.latencies_ms[number] for number in window])

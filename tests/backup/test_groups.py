@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backup.alone import store_of
 from backup.backing_up import generation
+from backup.fake_cluster import store_of
 from backup.stored import TOPIC, StoredBackup
 from kafkafmt.backup.groups import GroupOffsets
 from kafkafmt.backup.store import BackupStore
@@ -33,29 +33,26 @@ def commit(store: BackupStore, times: int) -> None:
         store.complete_commit(is_last=False)
 
 
-@pytest.mark.parametrize("is_last", [False, True])
-def test_groups_when_only_they_have_changed_while_a_backup_follows_then_the_next_generation_has_them(
-    tmp_path: Path, is_last: bool
+@pytest.mark.parametrize(
+    ("follows", "is_last", "generations", "offset"),
+    [
+        pytest.param(True, False, 2, 70, id="follows"),
+        pytest.param(True, True, 2, 70, id="follows, last"),
+        pytest.param(False, False, 1, 0, id="ends"),
+        pytest.param(False, True, 2, 0, id="ends, last"),
+    ],
+)
+def test_groups_when_only_they_have_changed_then_a_backup_that_follows_has_them_and_another_those_of_its_start(
+    tmp_path: Path, follows: bool, is_last: bool, generations: int, offset: int
 ) -> None:
     consumers = Consumers()
-    store = store_of(tmp_path, read_groups=consumers.read)
+    store = store_of(tmp_path, read_groups=consumers.read, follows=follows)
     commit(store, 3)  # nothing is new after the first generation
     assert (len(store.generations), committed(tmp_path)) == (1, 0)
     consumers.offset = 70
     commit(store, 1)
     store.complete_commit(is_last=is_last)
-    assert (len(store.generations), committed(tmp_path)) == (2, 70)
-
-
-def test_groups_when_a_backup_ends_at_the_ends_of_its_start_then_all_generations_have_those_of_the_start(
-    tmp_path: Path,
-) -> None:
-    consumers = Consumers()
-    store = store_of(tmp_path, read_groups=consumers.read, follows=False)
-    consumers.offset = 70
-    commit(store, 3)
-    store.complete_commit(is_last=True)
-    assert (len(store.generations), committed(tmp_path)) == (2, 0)
+    assert (len(store.generations), committed(tmp_path)) == (generations, offset)
 
 
 def test_groups_when_other_topics_are_selected_then_offsets_in_those_of_the_last_generation_stay(

@@ -7,7 +7,7 @@ from pathlib import Path
 import kafka.errors as kafka_errors
 import pytest
 
-from backup.alone import store_of
+from backup.fake_cluster import store_of
 from logged_events import logged_events
 
 

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from bench.charts import Panel, Panels
 from bench.report import pages
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +71,10 @@ def test_table_when_changed_by_hand_then_the_check_names_the_page(tmp_path: Path
     assert path == page
     assert "999" not in text
     assert "| 128 KiB |" in text
+
+
+def test_panels_when_a_series_was_not_measured_then_are_drawn_without_it() -> None:
+    panels = Panels("minutes", (Panel("memory, MiB", ("memory",)), Panel("threads", ("threads",))))
+    drawn = panels.draw({"series": {"memory": [(1.0, 20.0), (2.0, 21.0)], "threads": []}})
+    assert "memory, MiB" in drawn
+    assert "threads" in drawn

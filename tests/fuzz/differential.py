@@ -1,13 +1,13 @@
-"""Compare kafkafmt with Kafka's own record code on mutated record sets, until the time is over or they differ.
+"""Compare kafkafmt with Kafka's own record code on mutated record sets, for a time or until a difference is new.
 
 `python -m fuzz.differential SECONDS` needs Java; `make fuzz-oracle` calls it. It prints its seed: KAFKAFMT_SEED
 repeats a run. `python -m fuzz.differential FILE...` compares saved inputs.
 
 An input is two bytes of options, then a record set. The first inputs are the seeds and the corpora of `decode`. An
-input joins them if it has a new outcome: a format, a codec, an error of Kafka, a documented difference. So the mutation
-goes on from what reached something new, without instrumentation.
+input joins them if it has a new outcome: a format, a codec, an error of Kafka, a documented difference. Later inputs
+are mutated from it. So no instrumentation is needed.
 
-An input that differs is saved in `build/fuzz/findings/oracle/`, and the exit status is 1.
+An input with another difference is saved in `build/fuzz/findings/oracle/`, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Inputs:
 
 
 def comparison_of(data: bytes) -> Comparison:
-    """What an input asks for. Its options: the target format, and how many offsets of the first batch are skipped."""
+    """Return the comparison of an input. Its options: the target format, and how many offsets to skip."""
     to_magic, skipped = data[0] % 2, data[1] if data[1] < 32 else 0
     records = data[OPTIONS_LENGTH:]
     base_offset = int.from_bytes(records[:8], "big", signed=True)
@@ -96,7 +96,7 @@ def comparison_of(data: bytes) -> Comparison:
 
 
 def outcomes_of(answers: list[dict[str, Any]], comparison: Comparison) -> set[object]:
-    """What the two made of an input, without its numbers: of each batch, and of all."""
+    """Return the kinds of results for an input: of each batch, and of the whole, without numbers in messages."""
     decoded, converted = answers
     of_batches = {
         (batch.get("magic"), batch.get("codec"), batch.get("crc_holds"), _kind(batch))

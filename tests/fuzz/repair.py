@@ -111,7 +111,7 @@ def _check_result(folder: Path, given: Files) -> list[bytes]:
 
 
 def _check_kept(given: Files, kept: list[bytes], report: PartitionReport) -> None:
-    """Check what became of the batches that the reference can read, up to the first in a file that it cannot find."""
+    """Check that each intact batch before the damage of a segment is kept, or reported as contradicted by others."""
     ascends = _ascends(given)
     for base_offset, log in given.segments():
         position = 0
@@ -132,7 +132,7 @@ def _covering(lost: Iterable[LostRange], name: str, position: int) -> LostRange 
 
 
 def is_intact(batch: ref.Batch) -> bool:
-    """Can each record be read, and has it the offset that the header allows? Markers are left aside."""
+    """Return whether all records can be read, at offsets that the header allows. False for markers."""
     try:
         offsets = [row.offset for row in batch.rows(strict=True)]
     except ref.Damaged:
@@ -148,7 +148,7 @@ def is_intact(batch: ref.Batch) -> bool:
 
 
 def _ascends(given: Files) -> bool:
-    """Are the segments nothing but sound batches that ascend, within the offsets that the names allow?"""
+    """Return whether all bytes are sound batches, whose offsets ascend and are within those of their segment."""
     reached = -1
     for base_offset, log in given.segments():
         batches, is_damaged = batches_before_damage(log)

@@ -69,9 +69,8 @@ def main() -> None:
         head = SIZES.pack(given.cut, given.offset, given.time, given.run_bytes, *sizes)
         return b"".join((head, *given.indexes, given.log))
 
-    sys.argv[0] = (
-        f"{sys.executable} -m fuzz.run {name}"  # the command by which libFuzzer starts itself to merge
-    )
+    # libFuzzer starts itself with this command to merge corpora.
+    sys.argv[0] = f"{sys.executable} -m fuzz.run {name}"
     atheris.Setup(sys.argv, target.check, custom_mutator=mutate)
     atheris.Fuzz()
 

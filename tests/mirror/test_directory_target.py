@@ -1,21 +1,33 @@
-"""A folder as target: the positions that it keeps beside its logs."""
+"""A folder as target: the positions that it keeps beside its logs, and when its logs are durable."""
 
 from __future__ import annotations
 
+import errno
+import shutil
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kafkafmt.log import LogAppender
+from kafkafmt.log.appender import create_log
+from kafkafmt.log.growing_segment import GrowingSegment
 from kafkafmt.memory import MemoryBudget
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.mirror.targets.positions import read_position
+from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
+from mirror.folders import batches
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def target_in(folder: Path) -> DirectoryTarget:
+    options = MirrorOptions(folder / "source", folder / "target")
+    return DirectoryTarget(folder / "target", Statistics(MemoryBudget(1, "mirror")), options)
 
 
 def test_positions_when_logs_were_closed_then_are_kept_without_opening_them(
@@ -23,12 +35,54 @@ def test_positions_when_logs_were_closed_then_are_kept_without_opening_them(
 ) -> None:
     """Of more logs than may be open. Another writer may have one of them open meanwhile."""
     monkeypatch.setattr("kafkafmt.mirror.targets.directory.max_open_logs", lambda: 1)
-    options = MirrorOptions(tmp_path / "source", tmp_path / "target")
-    statistics = Statistics(MemoryBudget(1, "mirror"))
-    with closing(DirectoryTarget(tmp_path / "target", statistics, options)) as target:
+    with closing(target_in(tmp_path)) as target:
         target.begin(FIRST, 10)
         target.begin(SECOND, 20)
         with LogAppender(tmp_path / "target" / "t-0"):
             target.keep_positions({FIRST: 15, SECOND: 25})
     assert read_position(tmp_path / "target" / "t-0", 10) == 15
     assert read_position(tmp_path / "target" / "t-1", 20) == 25
+
+
+def open_another_and_commit(target: DirectoryTarget) -> None:
+    target.begin(SECOND, 0)
+    target.make_durable()
+
+
+@pytest.mark.parametrize("most_open", [1, 2])
+def test_batches_when_they_could_not_be_flushed_then_are_never_said_to_be_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_open: int
+) -> None:
+    """The first flush is that of a log that is closed for another one, or that of a commit."""
+    flush, failures = GrowingSegment.flush, iter([OSError(errno.EIO, "Input/output error")])
+
+    def failing(self: GrowingSegment) -> None:
+        for error in failures:
+            raise error
+        flush(self)
+
+    monkeypatch.setattr("kafkafmt.mirror.targets.directory.max_open_logs", lambda: most_open)
+    with closing(target_in(tmp_path)) as target:
+        target.begin(FIRST, 0)
+        target.take(FIRST, whole_batches(b"".join(batches(0, 10))))
+        with monkeypatch.context() as patched:
+            patched.setattr(GrowingSegment, "flush", failing)
+            with pytest.raises(OSError, match="Input/output error"):
+                open_another_and_commit(target)
+            with pytest.raises(OSError, match="Input/output error"):
+                target.make_durable()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_batches_when_the_folder_was_deleted_while_they_were_written_then_are_not_said_to_be_durable(
+    tmp_path: Path, *, is_replaced: bool
+) -> None:
+    folder = tmp_path / "target" / "t-0"
+    with closing(target_in(tmp_path)) as target:
+        target.begin(FIRST, 0)
+        target.take(FIRST, whole_batches(b"".join(batches(0, 10))))
+        shutil.rmtree(folder)
+        if is_replaced:
+            create_log(folder)
+        with pytest.raises(MirrorError, match=f"^{folder}: the folder was deleted or replaced"):
+            target.make_durable()

@@ -12,7 +12,7 @@ from data.real_logs import LOGS, NAMES
 from file_systems import BUCKET
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, leader_epochs
-from kafkafmt.storage import storage_path
+from kafkafmt.storage import storage_path, write_file
 from mirror.folders import batches, mirror, put_log
 
 
@@ -74,3 +74,13 @@ def test_mirror_when_the_segment_size_of_a_topic_is_none_then_one_line_says_so_a
     assert "wrong-size: segment.bytes: expected 14 to 2^31 - 1, found 'many'" in outcome.errors
     assert not storage_path(target).exists()
     assert mirror(tmp_path / "source", target).summary["records"] == 100
+
+
+def test_mirror_when_another_topic_of_the_store_has_an_invalid_segment_size_then_its_own_topics_are_mirrored(
+    store: str, tmp_path: Path
+) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 100))
+    target = storage_path(store.format("edited"))
+    write_file(target / "topics.ini", b"[other]\npartitions = 1\nsegment.bytes = many\n")
+    outcome = mirror(tmp_path / "source", store.format("edited"))
+    assert (outcome.status, outcome.summary["records"]) == (0, 100), outcome.errors

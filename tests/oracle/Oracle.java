@@ -35,8 +35,8 @@ import org.apache.kafka.common.utils.Utils;
  * Kafka's record layer behind one call: a JSON array of requests in, a JSON array of answers out, bytes as base64.
  * One call carries many requests, because a call from Python costs more than decoding a batch.
  *
- * A request names its "op": "decode", "validate", "estimate", "down_convert", "build", "filter" or "split"; kafka.py says what each takes and gives. An exception
- * of Kafka's becomes {"error": simple class name, "message": ...} in its place.
+ * A request names its "op": "decode", "validate", "estimate", "down_convert", "build", "filter" or "split". kafka.py
+ * describes the fields of requests and answers. An exception becomes {"error": simple class name, "message": ...}.
  */
 public final class Oracle {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -97,7 +97,7 @@ public final class Oracle {
         return MemoryRecords.readableRecords(ByteBuffer.wrap(request.get("data").binaryValue()));
     }
 
-    /** As the log cleaner, which keeps records without these keys, and empty batches of producers and those that are empty. */
+    /** As the log cleaner: without records of these keys. Empty v2 batches of producers stay, and those that were empty. */
     private static byte[] filter(MemoryRecords records, ArrayNode keys) throws java.io.IOException {
         Set<ByteBuffer> erased = new HashSet<>();
         for (JsonNode key : keys)
@@ -121,7 +121,7 @@ public final class Oracle {
         return Utils.toArray(output);
     }
 
-    /** The batches, and what ends them if Kafka refuses what follows. */
+    /** The batches, and the error at which Kafka ends them. */
     private static void decode(MemoryRecords records, ObjectNode answer) {
         ArrayNode batches = answer.putArray("batches");
         try {
@@ -145,7 +145,7 @@ public final class Oracle {
         return values;
     }
 
-    /** What a builder estimates after each record that it has room for; the values have the sizes that are asked for. */
+    /** The size that a builder estimates after each record that fits. The request has the sizes of their values. */
     private static ArrayNode estimate(JsonNode spec) {
         CompressionType type = CompressionType.forId(spec.path("codec").asInt(0));
         MemoryRecordsBuilder builder = new MemoryRecordsBuilder(new ByteBufferOutputStream(64),
@@ -166,7 +166,7 @@ public final class Oracle {
         return sizes;
     }
 
-    /** The fields and the records of a batch up to what Kafka refuses in it; the exception is a field, too. */
+    /** The fields and the records of a batch, up to the first one that Kafka refuses, and that error. */
     private static void batch(RecordBatch batch, ObjectNode node) {
         try {
             header(batch, node);
@@ -182,7 +182,7 @@ public final class Oracle {
         }
     }
 
-    /** Of a message in a wrapper. Records of v2 have no CRC of their own. */
+    /** Whether the CRC of a message in a wrapper is right. Records of v2 have none of their own. */
     private static boolean crcHolds(Record record) {
         try {
             record.ensureValid();
@@ -205,6 +205,7 @@ public final class Oracle {
         node.put("delete_horizon_ms", horizon.isPresent() ? (Long) horizon.getAsLong() : null);
         if (batch instanceof DefaultRecordBatch)
             node.put("base_timestamp", ((DefaultRecordBatch) batch).baseTimestamp());
+        // Last, because they raise: the codec if it is unknown, and the base offset if a wrapper is damaged.
         node.put("codec", batch.compressionType().id).put("base_offset", batch.baseOffset());
     }
 
@@ -297,7 +298,7 @@ public final class Oracle {
         }
     }
 
-    /** What a broker writes over a batch that it takes: the time at which it appends it, and its own offsets. */
+    /** Write the time and the offsets into a batch, as a broker does when it appends it. */
     private static void stamp(MutableRecordBatch batch, JsonNode spec) {
         if (spec.hasNonNull("stamp_log_append_time"))
             batch.setMaxTimestamp(TimestampType.LOG_APPEND_TIME, spec.get("stamp_log_append_time").asLong());

@@ -1,7 +1,8 @@
 """kafkafmt compared with Kafka's own record code on any bytes: decoding, checks, and conversion down.
 
-`test_differential.py` compares batches that Kafka wrote, and mutated ones. `fuzz/differential.py` compares mutated ones
-without an end. A difference is an AssertionError, unless `differences.py` finds it among the documented ones.
+`test_differential.py` compares batches that Kafka wrote, and some mutated ones. `fuzz/differential.py` compares mutated
+ones for as long as it runs. A difference is an AssertionError, unless `differences.py` finds a row of the documentation
+for it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Comparison:
         self.differences: set[str] = set()
 
     def requests(self) -> list[dict[str, Any]]:
-        """What Kafka is asked."""
+        """Return the requests to Kafka."""
         return [
             decode_request(self.data),
             down_convert_request(self.data, self.to_magic, self.first_offset),
@@ -63,7 +64,7 @@ def compare_decoding(data: bytes, answer: dict[str, Any], *, ignored: Sequence[s
             assert row, f"Kafka refuses what follows {end}: {answer['message']}"
             differences.add(row)
     elif len(batches) < len(theirs):
-        # kafkafmt looks at a length as soon as it knows the format, Kafka when it reads the batch.
+        # kafkafmt checks a length as soon as it knows the format, Kafka when it reads the batch.
         refused = theirs[len(batches)]
         assert "error" in refused or not refused["valid"], f"refused, {error}: Kafka reads {refused}"
     elif "error" not in answer:
@@ -111,7 +112,7 @@ def _compare_batch(batch: kf.RecordBatch, of_kafka: Batch, ignored: Sequence[str
         return differences | {row}
     if "error" in of_kafka:
         if "codec" not in of_kafka and isinstance(_outcome(lambda: batch.codec), kf.KafkaFormatError):
-            return differences  # neither has the codec; without records kafkafmt does not need it
+            return differences  # the codec is unknown to both; kafkafmt does not need it for a batch without records
         row = documented.read(bytes(batch.buffer), of_kafka["error"], of_kafka["message"])
         assert row, f"Kafka refuses it, {of_kafka['error']}: {of_kafka['message']}: kafkafmt reads it"
         return differences | {row}
@@ -171,7 +172,7 @@ def _compare_validity(batch: kf.RecordBatch, of_kafka: Batch) -> set[str]:
 
 
 def rendered_record(record: Any) -> Batch:
-    """A record in the oracle's words."""
+    """Return a record as the oracle describes one."""
     fields = {name: getattr(record, name) for name in RECORD_FIELDS}
     return fields | {"key": record.key, "value": record.value, "headers": record.headers}
 
@@ -212,7 +213,7 @@ def _check_verified_conversion(
     found: kf.ConvertedRecords | kf.KafkaFormatError,
     verified: kf.ConvertedRecords | kf.KafkaFormatError,
 ) -> None:
-    """With `verify` the result is the same if all CRCs hold. Otherwise the conversion is refused, as not by Kafka."""
+    """With `verify` the result is the same if all CRCs match. Otherwise only Kafka converts."""
     batches, error = _until_error(records)
     holds = error is None and all(
         _outcome(lambda batch=batch: batch.run.ensure_valid(batch.number, batch.number + 1)) is None

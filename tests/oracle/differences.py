@@ -1,7 +1,7 @@
 """The documented differences between kafkafmt and Kafka's record code: the rows of three tables in docs/records.md.
 
-Each function decides from the bytes which row a difference belongs to, or that it belongs to none: None. The bytes are
-read by `reference.py`, which shares code with neither of the two. So a row excuses only what it describes.
+Each function reads the bytes, and returns the row that describes a difference; None if no row does. It reads them by
+`reference.py`, which shares no code with kafkafmt or Kafka.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 
 
 def refused(batch: bytes) -> str | None:
-    """Why kafkafmt alone refuses the records of a batch."""
+    """Return the row of a batch whose records kafkafmt refuses and Kafka reads."""
     (found,) = ref.read(batch)
     try:
         found.rows(verify=False)
@@ -55,7 +55,7 @@ def refused(batch: bytes) -> str | None:
 
 
 def read(batch: bytes, error: str, message: str) -> str | None:
-    """Why Kafka alone refuses the records of a batch. error, message: its exception."""
+    """Return the row of a batch whose records Kafka refuses and kafkafmt reads. error, message: the exception."""
     (found,) = ref.read(batch)
     if message.endswith("Dependent block stream is unsupported") and found.codec == ref.LZ4:
         return LINKED_BLOCKS
@@ -63,14 +63,14 @@ def read(batch: bytes, error: str, message: str) -> str | None:
 
 
 def refused_end(rest: bytes) -> str | None:
-    """Why kafkafmt alone refuses these bytes, in which Kafka finds no whole batch."""
+    """Return the row of an incomplete batch that kafkafmt refuses and Kafka leaves out."""
     size = ref.LOG_OVERHEAD + int.from_bytes(rest[8 : ref.LOG_OVERHEAD], "big", signed=True)
     least = ref.MESSAGE_OVERHEAD.get(rest[16], ref.BATCH_OVERHEAD)
     return SHORT_INCOMPLETE if len(rest) < size < least else None
 
 
 def unfinished(rest: bytes) -> str | None:
-    """Why kafkafmt alone ends before these bytes without an error."""
+    """Return the row of bytes that Kafka refuses, and before which kafkafmt ends without an error."""
     if not any(rest):
         return ZEROS
     size = int.from_bytes(rest[8 : ref.LOG_OVERHEAD], "big", signed=True)
@@ -78,7 +78,7 @@ def unfinished(rest: bytes) -> str | None:
 
 
 def refused_conversion(data: bytes) -> str | None:
-    """Why kafkafmt alone refuses to convert what both read."""
+    """Return the row of records that both read, Kafka converts and kafkafmt refuses to convert."""
     try:
         rows = ref.read_rows(data, verify=False)
     except ref.Damaged:
@@ -87,7 +87,7 @@ def refused_conversion(data: bytes) -> str | None:
 
 
 def converted(data: bytes, message: str) -> str | None:
-    """Why Kafka alone refuses to convert. message: that of its exception."""
+    """Return the row of records that kafkafmt converts and Kafka does not. message: that of Kafka's exception."""
     for pattern, (row, is_so) in _CONVERTED.items():
         if re.match(pattern, message):
             return row if any(map(is_so, ref.read(data))) else None
@@ -122,7 +122,7 @@ _CONVERTED: dict[str, tuple[str, Callable[[ref.Batch], bool]]] = {
 def otherwise(
     name: str, ours: object, theirs: object, *, base_sequence: int, offset_delta: int
 ) -> str | None:
-    """Why a field has two values.
+    """Return the row of a field that has another value in kafkafmt than in Kafka.
 
     base_sequence: of the batch. offset_delta: how far the record, or the end of the batch, is from its base offset.
     """
@@ -136,7 +136,7 @@ def otherwise(
 
 
 def _replaced(headers: object) -> Iterator[tuple[str, bytes | None]]:
-    """Headers with one mark for each part of a key that is not UTF-8."""
+    """Yield headers whose keys have one U+FFFD for each range of bytes that is not UTF-8."""
     assert isinstance(headers, list)
     for key, value in headers:
         text = key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,5 +1,6 @@
-"""The tables of docs/records.md with what kafkafmt reads, and Kafka refuses or reads in another way: an example of
-each row, for which both do as the row says. `records/test_stricter.py` has the table of what is refused.
+"""Two tables of docs/records.md: what Kafka refuses, or reads in another way. Each row has an example.
+
+`records/test_stricter.py` has the table of what kafkafmt refuses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """kafkafmt against Kafka's own record code on random batches: reading, writing, and converting either way.
 
 Each run draws new batches from KAFKAFMT_SEED (the session's header prints it), of which every one is decoded,
-built, and converted by both. Then some are mutated; `make fuzz-oracle` does the same without an end.
+built, and converted by both. Then some are mutated; `make fuzz-oracle` mutates more.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import time
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from bench.endurance.load.program import LoadError, Measurements, argument_parser, until_sigterm
+from bench.endurance.load.program import LoadError, Measurements, argument_parser, run_program
 from bench.endurance.load.releases import settings_of
 from bench.endurance.load.values import stamp_of
 
@@ -27,21 +27,21 @@ _LAG_EVERY = 16  # records
 class Follower:
     """Knows the next offset of each partition over all sessions."""
 
-    def __init__(self, given: argparse.Namespace, measurements: Measurements) -> None:
-        self._topic, self._group, self._has_lag = given.topic, given.group, given.lag
-        self._next_offsets = dict.fromkeys(range(given.partitions), 0)
+    def __init__(self, arguments: argparse.Namespace, measurements: Measurements) -> None:
+        self._topic, self._group, self._has_lag = arguments.topic, arguments.group, arguments.lag
+        self._next_offsets = dict.fromkeys(range(arguments.partitions), 0)
         self._measurements = measurements
         self._settings = {
-            "bootstrap.servers": given.server,
-            "group.id": given.group or "none",
+            "bootstrap.servers": arguments.server,
+            "group.id": arguments.group or "none",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "queued.max.messages.kbytes": 4096,
             "session.timeout.ms": 30_000,
-            **settings_of(given.release),
+            **settings_of(arguments.release),
         }
 
-    def run(self, seconds: float, stopping: threading.Event) -> None:
+    def run(self, session_seconds: float, stopping: threading.Event) -> None:
         """Consume for that time, or until the event. Raises LoadError."""
         consumer = Consumer(self._settings)
         try:
@@ -50,7 +50,7 @@ class Follower:
             else:
                 consumer.assign([TopicPartition(self._topic, *each) for each in self._next_offsets.items()])
             now = time.monotonic()
-            end, commit_at = now + seconds, now + _COMMIT_SECONDS
+            end, commit_at = now + session_seconds, now + _COMMIT_SECONDS
             while now < end and not stopping.is_set():
                 for message in consumer.consume(_AT_ONCE, _WAIT_SECONDS):
                     self._take(message)
@@ -93,12 +93,7 @@ def main() -> None:
     parser.add_argument("--group", default="")
     parser.add_argument("--release", default="")
     parser.add_argument("--lag", action="store_true")
-    given = parser.parse_args()
-    stopping, measurements = until_sigterm(), Measurements(given.file)
-    follower = Follower(given, measurements)
-    with measurements.written_every_second():
-        while not stopping.is_set():
-            follower.run(given.session, stopping)
+    run_program(parser, Follower)
 
 
 if __name__ == "__main__":

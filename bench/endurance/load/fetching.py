@@ -10,6 +10,7 @@ in `_ABRUPT_ONE_IN` ends with a request of which the half is sent, and another o
 
 from __future__ import annotations
 
+import argparse
 import random
 import threading
 import time
@@ -27,7 +28,7 @@ from tests.serve.raw_consumer import (
     magic_of,
 )
 
-from bench.endurance.load.program import LoadError, Measurements, argument_parser, until_sigterm
+from bench.endurance.load.program import LoadError, Measurements, argument_parser, run_program
 
 _MEMBERS = 4
 _FETCH_BYTES = 64 * 1024
@@ -36,8 +37,8 @@ _EARLIEST, _LATEST = -2, -1
 _FIRST_WITH_LIST_OFFSETS_1 = 2  # version of Fetch: of the same release of Kafka
 
 
-class Part(NamedTuple):
-    """A partition, and the newest message format that its log has."""
+class Log(NamedTuple):
+    """The log of a partition, and the newest message format that it has."""
 
     topic: str
     partition: int
@@ -50,13 +51,13 @@ class Members:
     def __init__(
         self,
         address: tuple[str, int],
-        parts: Sequence[Part],
+        logs: Sequence[Log],
         versions: Sequence[int],
         rate: float,
         measurements: Measurements,
     ) -> None:
         self._address, self._pause_seconds = address, _MEMBERS / rate
-        self._parts, self._versions = parts, versions
+        self._logs, self._versions = logs, versions
         self._measurements = measurements
         self._sessions = count()
         self._chosen = random.Random(0)
@@ -78,11 +79,11 @@ class Members:
         try:
             while not stopping.is_set():
                 number = next(self._sessions)
-                part = self._parts[number % len(self._parts)]
+                log = self._logs[number % len(self._logs)]
                 # Each partition is fetched at each version.
-                version = self._versions[number // len(self._parts) % len(self._versions)]
+                version = self._versions[number // len(self._logs) % len(self._versions)]
                 with RawClient(self._address) as client:
-                    Session(client, part, version, self._measurements).run(
+                    Session(client, log, version, self._measurements).run(
                         self._chosen.random(),
                         session_seconds,
                         _ENDS.get(number % _ABRUPT_ONE_IN),
@@ -96,9 +97,9 @@ class Members:
 class Session:
     """A connection that fetches one partition at one version."""
 
-    def __init__(self, client: RawClient, part: Part, version: int, measurements: Measurements) -> None:
-        self._client, self._part, self._version = client, part, version
-        self._template = FetchTemplate(part.topic, [part.partition], version, _FETCH_BYTES)
+    def __init__(self, client: RawClient, log: Log, version: int, measurements: Measurements) -> None:
+        self._client, self._log, self._version = client, log, version
+        self._template = FetchTemplate(log.topic, [log.partition], version, _FETCH_BYTES)
         self._measurements = measurements
 
     def run(
@@ -112,11 +113,11 @@ class Session:
 
         place: where the session begins, from 0, the middle of the partition, to 1, its end.
         """
-        part, magic = self._part, min(magic_of(self._version), self._part.magic)
+        log, magic = self._log, min(magic_of(self._version), self._log.magic)
         start, end = self._offset(_EARLIEST), self._offset(_LATEST)
         # The older half may be deleted at any time.
         first = (start + end) // 2 + int(place * ((end - start) // 2))
-        progress = Progress(f"{part.topic}-{part.partition}", magic, first, end, decode=True)
+        progress = Progress(f"{log.topic}-{log.partition}", magic, first, end, decode=True)
         until = time.monotonic() + seconds
         while not pause() and not progress.completed and time.monotonic() < until:
             self._fetch(progress)
@@ -140,12 +141,12 @@ class Session:
         self._measurements.count(fetches=1, records=progress.records - before, bytes=len(answer))
 
     def _offset(self, timestamp: int) -> int:
-        part = self._part
+        log = self._log
         version = 1 if self._version >= _FIRST_WITH_LIST_OFFSETS_1 else 0
-        request = list_offsets((part.topic, part.partition, timestamp))
+        request = list_offsets((log.topic, log.partition, timestamp))
         ((answered,),) = ([*topic.partitions] for topic in self._client.ask(request, version).topics)
         if answered.error_code:
-            raise LoadError(f"{part}: ListOffsets v{version}: error code {answered.error_code}")
+            raise LoadError(f"{log}: ListOffsets v{version}: error code {answered.error_code}")
         return int(answered.offset if version else answered.old_style_offsets[0])
 
 
@@ -160,9 +161,9 @@ def _send(client: RawClient, request: bytes) -> None:
 _ENDS = {0: _send_half, _ABRUPT_ONE_IN // 2: _send}
 
 
-def _parts(text: str) -> Iterator[Part]:
+def _logs(text: str) -> Iterator[Log]:
     topic, partitions, magic = text.rsplit(":", 2)
-    return (Part(topic, number, int(magic)) for number in range(int(partitions)))
+    return (Log(topic, number, int(magic)) for number in range(int(partitions)))
 
 
 def main() -> None:
@@ -170,14 +171,14 @@ def main() -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC:PARTITIONS:MAGIC")
     parser.add_argument("--rate", type=float, required=True, help="fetches a second")
     parser.add_argument("--versions", required=True, help="of Fetch, separated by commas")
-    given = parser.parse_args()
-    host, _, port = given.server.rpartition(":")
-    parts = [part for text in given.topics for part in _parts(text)]
-    stopping, measurements = until_sigterm(), Measurements(given.file)
-    versions = [int(version) for version in given.versions.split(",")]
-    members = Members((host, int(port)), parts, versions, given.rate, measurements)
-    with measurements.written_every_second():
-        members.run(given.session, stopping)
+    run_program(parser, _members)
+
+
+def _members(arguments: argparse.Namespace, measurements: Measurements) -> Members:
+    host, _, port = arguments.server.rpartition(":")
+    logs = [log for text in arguments.topics for log in _logs(text)]
+    versions = [int(version) for version in arguments.versions.split(",")]
+    return Members((host, int(port)), logs, versions, arguments.rate, measurements)
 
 
 if __name__ == "__main__":

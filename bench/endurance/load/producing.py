@@ -14,7 +14,7 @@ import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from bench.endurance.load.program import LoadError, Measurements, argument_parser, until_sigterm
+from bench.endurance.load.program import LoadError, Measurements, argument_parser, run_program
 from bench.endurance.load.releases import settings_of
 from bench.endurance.load.values import VALUE_BYTES, Values, stamp_of
 
@@ -25,29 +25,29 @@ _FLUSH_SECONDS = 60
 class Sender:
     """Sends to all partitions in turn. The partitions have the codecs in turn, each codec with its own producer."""
 
-    def __init__(self, given: argparse.Namespace, measurements: Measurements) -> None:
-        self._topic, self._partitions, self._rate = given.topic, given.partitions, given.rate
+    def __init__(self, arguments: argparse.Namespace, measurements: Measurements) -> None:
+        self._topic, self._partitions, self._rate = arguments.topic, arguments.partitions, arguments.rate
         self._measurements = measurements
         self._settings = {
-            "bootstrap.servers": given.server,
+            "bootstrap.servers": arguments.server,
             "acks": "all",
             "linger.ms": 50,
             **(
-                settings_of(given.release) | {"max.in.flight": 1}
-                if given.release
+                settings_of(arguments.release) | {"max.in.flight": 1}
+                if arguments.release
                 else {"enable.idempotence": True}
             ),
         }
-        self._codecs = given.codecs.split(",")
+        self._codecs = arguments.codecs.split(",")
         self._values = Values()
         self._sent = 0
         self._failure: str | None = None
 
-    def run(self, seconds: float, stopping: threading.Event) -> None:
+    def run(self, session_seconds: float, stopping: threading.Event) -> None:
         """Send for that time, or until the event. Raises LoadError."""
         producers = [Producer({**self._settings, "compression.type": codec}) for codec in self._codecs]
         begun, already = time.monotonic(), self._sent
-        while (elapsed := time.monotonic() - begun) < seconds and not stopping.wait(_PAUSE_SECONDS):
+        while (elapsed := time.monotonic() - begun) < session_seconds and not stopping.wait(_PAUSE_SECONDS):
             for _ in range(already + round(elapsed * self._rate) - self._sent):
                 self._send(producers)
             for producer in producers:
@@ -89,12 +89,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, required=True, help="records a second, over all partitions")
     parser.add_argument("--codecs", default="lz4")
     parser.add_argument("--release", default="")
-    given = parser.parse_args()
-    stopping, measurements = until_sigterm(), Measurements(given.file)
-    sender = Sender(given, measurements)
-    with measurements.written_every_second():
-        while not stopping.is_set():
-            sender.run(given.session, stopping)
+    run_program(parser, Sender)
 
 
 if __name__ == "__main__":

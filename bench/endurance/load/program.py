@@ -1,6 +1,6 @@
-"""What all load programs share: they run until SIGTERM, and write what they measured to a file, a line a second.
+"""What all load programs share: they run sessions until SIGTERM, and write what they measured to a file.
 
-A line is a JSON object with `latencies_ms`, and with what was counted since the line before it.
+They write a line each second: a JSON object with `latencies_ms`, and with what was counted since the line before it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import json
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 LATENCIES = "latencies_ms"
 _WRITE_SECONDS = 1.0
@@ -98,8 +99,21 @@ def argument_parser(name: str, description: str | None) -> argparse.ArgumentPars
     return parser
 
 
-def until_sigterm() -> threading.Event:
-    """Return an event that SIGTERM sets."""
-    stopping = threading.Event()
+class Load(Protocol):
+    """What a program does until SIGTERM."""
+
+    def run(self, session_seconds: float, stopping: threading.Event) -> None:
+        """Load the server in sessions of that length, at least in one or until the event. Raises LoadError."""
+
+
+def run_program(
+    parser: argparse.ArgumentParser, load_of: Callable[[argparse.Namespace, Measurements], Load]
+) -> None:
+    """Run sessions of a load until SIGTERM. load_of: makes it of the arguments."""
+    arguments = parser.parse_args()
+    stopping, measurements = threading.Event(), Measurements(arguments.file)
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    return stopping
+    load = load_of(arguments, measurements)
+    with measurements.written_every_second():
+        while not stopping.is_set():
+            load.run(arguments.session, stopping)

@@ -95,9 +95,8 @@ def _stored_as_it_is(local: Path, path: StoragePath, size: int) -> StoredFile:
     digest = hashlib.sha256()
     for chunk in _chunks(local, _READ_BYTES):
         digest.update(chunk)
-    os.utime(
-        local
-    )  # a prune keeps young objects, and this may be a rename of a file that was written long ago
+    # A prune keeps young objects. `put` may be a rename of a file that was written long ago.
+    os.utime(local)
     storage_of(path).put(local, path)
     return StoredFile(size, size, digest.hexdigest())
 

@@ -119,9 +119,8 @@ class BackupStore(SegmentStore):
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         names = {*topics}
         for name in names:
-            if not is_topic_name(
-                name
-            ):  # a broker may name any: with a slash, its segments would be elsewhere
+            # A broker may return any name. Segments of a topic with a slash in its name would be elsewhere.
+            if not is_topic_name(name):
                 raise BackupError(f"expected the name of a topic, found {name!r}")
         partitions = self._source.cluster.partitions(names)
         self._ends |= {
@@ -201,8 +200,11 @@ class BackupStore(SegmentStore):
                 if self._follows:
                     self._groups = self._source.read_groups()
             except kafka_errors.RetriableError as error:
-                _log.warning("a generation could not be written, and this is tried again", error=str(error))
-                return  # the next commit tries it
+                _log.warning(
+                    "the cluster did not answer at a generation, and is asked again at the next commit",
+                    error=str(error),
+                )
+                return
             self._due = time.monotonic() + self._generation_age
 
     def close(self) -> None:

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
         transactions,
     )
 
-FollowedLog = LogTail  # its former name
 # The modules of names that are imported at their first use: the schemas of internal topics take 80 ms.
 _READERS = {
     "ClusterMetadata": "metadata.cluster",
@@ -78,7 +77,6 @@ __all__ = [
     "CommittedOffset",
     "ConsumerOffsets",
     "Damage",
-    "FollowedLog",
     "Group",
     "GroupMember",
     "LeaderEpoch",

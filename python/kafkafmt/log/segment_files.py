@@ -43,8 +43,8 @@ class FileState(NamedTuple):
 class SegmentCache:
     """Keep segments of many logs open. Beyond `most`, the least recently used one is released.
 
-    A released segment is closed when nothing refers to it any more. One thread uses it, or several that read remote
-    logs: these do not use the read buffer that all segments share.
+    A released segment is closed when nothing refers to it any more. One thread uses the cache, or several that read
+    remote logs: these do not use the read buffer that all segments share. Any thread may call `forget_replaced`.
 
     log_starts: the log start offsets of these logs. segment_ends: the end offsets of their closed segments.
     """

@@ -31,6 +31,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Return a class that moved to `kafkafmt.streams`, for programs that still import it from here."""
-    if name in {"Merged", "PartitionGroup", "RecordQueue", "Taken"}:
-        return getattr(import_module("kafkafmt.streams"), "RecordSlice" if name == "Taken" else name)
+    if name in {"Merged", "PartitionGroup", "RecordQueue"}:
+        return getattr(import_module("kafkafmt.streams"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

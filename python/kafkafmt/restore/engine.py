@@ -87,11 +87,11 @@ class Restore:
         """Raise RestoreError if topics at the target have records that this restore has not written."""
         place = self._mirror_options.offset_map
         begun: BegunRestores | FileOffsetMapStore
-        if not place.startswith(OFFSET_MAP_PREFIX) and not Path(place).exists():
-            self._target.ensure_restorable(self.topics, None)  # a dry run makes no file
-            return
         if place.startswith(OFFSET_MAP_PREFIX):
             begun = BegunRestores(place.removeprefix(OFFSET_MAP_PREFIX), self._origin.name, self._cluster)
+        elif not Path(place).exists():
+            self._target.ensure_restorable(self.topics, None)  # a dry run makes no file
+            return
         else:
             begun = FileOffsetMapStore(Path(place), self._origin.name)
         try:

@@ -22,7 +22,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.topic_configs import TopicConfig, is_topic_name, update_topic_configs
-from kafkafmt.log.topic_properties import check_property
+from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_SEGMENT_BYTES = "segment.bytes"
 _MAX_NAME_BYTES = 255
 
 
@@ -89,8 +88,8 @@ class DirectoryTarget(Target):
                 elif not topic.is_known:
                     unknown.append(name)
                 applied = self._settings.applied(name, configs)
-                if _SEGMENT_BYTES in applied:
-                    check_property(_SEGMENT_BYTES, applied[_SEGMENT_BYTES])
+                if SEGMENT_BYTES in applied:
+                    check_property(SEGMENT_BYTES, applied[SEGMENT_BYTES])
                 self._topics[name] = TopicConfig(topic.config.partitions, applied)
             return {**known, **{name: self._topics[name] for name in legal}}
 
@@ -159,8 +158,8 @@ class DirectoryTarget(Target):
         self.statistics.count(topic_partition, moved, self._way, int(run.index["max_timestamp"][-1]))
 
     def make_durable(self) -> None:
-        while self._unflushed:
-            self._appenders[self._unflushed.pop()].flush()
+        for topic_partition in list(self._unflushed):
+            self._flush(topic_partition)
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
@@ -200,7 +199,7 @@ class DirectoryTarget(Target):
             try:
                 found = LogAppender(
                     self._folder(topic_partition),
-                    segment_bytes=int(configs.get(_SEGMENT_BYTES, DEFAULT_SEGMENT_BYTES)),
+                    segment_bytes=int(configs.get(SEGMENT_BYTES, DEFAULT_SEGMENT_BYTES)),
                 )
             except BlockingIOError as error:
                 raise PartitionError(f"{error.filename}: {error.strerror}") from None
@@ -210,13 +209,24 @@ class DirectoryTarget(Target):
         self._appenders.move_to_end(topic_partition)
         return found
 
+    def _flush(self, topic_partition: TopicPartition) -> None:
+        appender = self._appenders[topic_partition]
+        appender.flush()
+        if not appender.is_in_place:
+            raise MirrorError(
+                f"{appender.folder}: the folder was deleted or replaced while the mirror wrote to it"
+            )
+        self._unflushed.discard(topic_partition)
+
     def _folder(self, topic_partition: TopicPartition) -> Path:
         return self._path / str(self._names.target_partition(topic_partition))
 
     def _close_oldest(self) -> None:
-        """Close the least recently used log, to limit open files. Closing makes it durable."""
-        oldest, appender = self._appenders.popitem(last=False)
-        self._unflushed.discard(oldest)
+        """Make the least recently used log durable, and close it, to limit open files."""
+        oldest, appender = next(iter(self._appenders.items()))
+        if oldest in self._unflushed:
+            self._flush(oldest)
+        del self._appenders[oldest]
         self._closed_ends[oldest] = appender.next_offset
         appender.close()
 

@@ -23,11 +23,11 @@ from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment, is_segment_file_name, segment_file_name
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
-from kafkafmt.log.topic_properties import check_property
+from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
-from kafkafmt.mirror.targets.sealed import SEGMENT_BYTES, SegmentStore
+from kafkafmt.mirror.targets.sealed import SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 from kafkafmt.storage import RemotePath, read_file, storage_of, write_file
 from kafkafmt.storage.publication import private_folder
@@ -82,19 +82,17 @@ class PlainStore(SegmentStore):
             self._topics = dict(read_topic_configs(self._path))
         if again or any(self._prepared.get(name) != topic for name, topic in topics.items()):
             changed, unknown = dict(self._topics), []
-            for name, topic in topics.items():
-                target, configs = self._names.target(name), topic.config.configs
-                if not topic.is_known and target in changed:
-                    configs = changed[target].configs
-                elif not topic.is_known:
-                    unknown.append(target)
-                changed[target] = TopicConfig(
-                    topic.config.partitions, self._settings.applied(target, configs)
-                )
             try:
-                for config in changed.values():
-                    if SEGMENT_BYTES in config.configs:
-                        check_property(SEGMENT_BYTES, config.configs[SEGMENT_BYTES])
+                for name, topic in topics.items():
+                    target, configs = self._names.target(name), topic.config.configs
+                    if not topic.is_known and target in changed:
+                        configs = changed[target].configs
+                    elif not topic.is_known:
+                        unknown.append(target)
+                    applied = self._settings.applied(target, configs)
+                    if SEGMENT_BYTES in applied:
+                        check_property(SEGMENT_BYTES, applied[SEGMENT_BYTES])
+                    changed[target] = TopicConfig(topic.config.partitions, applied)
                 text = topic_configs_text(changed)
             except IniError:
                 raise

@@ -47,6 +47,10 @@ class Appended(NamedTuple):
     log_append_time: int = _NO_TIME
 
 
+class _LogReplacedError(Exception):
+    """The log that is open is not in its folder any more."""
+
+
 class PartitionWriter:
     """Appends to one partition's log. For the tasks of one event loop."""
 
@@ -67,33 +71,44 @@ class PartitionWriter:
         OSError.
         """
         async with self._appending:
-            return await self._in_thread(lambda: self._append(run, settings, now))
+            try:
+                return await self._in_thread(lambda: self._append(run, settings, now))
+            except _LogReplacedError:
+                _log.warning(_REPLACED, folder=str(self._partition.folder))
+                await self._close_log()
+                return await self._in_thread(lambda: self._append(run, settings, now))
 
     async def flush(self, end_offset: int) -> None:
         """Wait until all records before `end_offset` are durable. Calls during a flush share the next one.
 
-        Raises OSError.
+        Raises OSError, also if the folder with the records was deleted or replaced.
         """
         was_flushed = False
         while self._durable_offset < end_offset:
-            if was_flushed:
+            if was_flushed or self._log is None:
                 raise OSError(errno.ESTALE, _REPLACED, str(self._partition.folder))
             if self._flushing is None:
-                self._flushing = asyncio.create_task(self._flush())
+                self._flushing = asyncio.create_task(self._flush(self._log))
                 was_flushed = True
             await asyncio.shield(self._flushing)
 
     async def close(self) -> None:
-        """Close the log after the append that is under way."""
+        """Close the log after the append and the flush that are under way."""
         async with self._appending:
-            log, self._log = self._log, None
-            if log is not None:
-                await self._in_thread(log.close)
+            await self._close_log()
 
-    async def _flush(self) -> None:
+    async def _close_log(self) -> None:
+        log, self._log, self._durable_offset = self._log, None, -1
+        if log is None:
+            return
         try:
-            log = self._log
-            assert log is not None  # it is closed only when unused
+            if self._flushing is not None:
+                await asyncio.wait([self._flushing])
+        finally:
+            await self._in_thread(log.close)
+
+    async def _flush(self, log: LogAppender) -> None:
+        try:
             end_offset = await self._in_thread(log.flush)
             if log is self._log:
                 self._durable_offset = end_offset
@@ -101,15 +116,12 @@ class PartitionWriter:
             self._flushing = None
 
     def _open(self, settings: EffectiveSettings) -> LogAppender:
-        """Return the log, opened again if its folder was replaced. Raises FileNotFoundError if that was deleted."""
+        """Return the log. Raises _LogReplacedError if it is not in its folder any more, and OSError."""
         folder = self._partition.folder
         assert isinstance(folder, Path)  # `ServeOptions.local_directory` raises for a remote folder
         log = self._log
         if log is not None and not log.is_in_place:
-            _log.warning(_REPLACED, folder=str(folder))
-            self._log, self._durable_offset = None, -1
-            log.close()
-            log = None
+            raise _LogReplacedError
         if log is None:
             if not folder.exists():  # the appender would create it
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))

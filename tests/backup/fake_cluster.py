@@ -1,4 +1,4 @@
-"""A backup's store without a mirror: of a cluster with one topic, which has no records."""
+"""The store of a backup, without a mirror, and its source: a cluster with one topic, which has no records."""
 
 from __future__ import annotations
 
