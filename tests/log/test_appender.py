@@ -418,6 +418,29 @@ def test_flush_when_the_log_is_rolled_meanwhile_then_does_no_harm(tmp_path: Path
     assert offsets(PartitionLog(tmp_path).records()) == list(range(300))
 
 
+def test_log_when_a_flush_has_failed_then_later_appends_and_flushes_fail_and_close_flushes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux reports bytes that it could not write once: a second flush would succeed without them."""
+    flushed: list[int] = []
+
+    def fail_once(descriptor: int) -> None:
+        flushed.append(descriptor)
+        if len(flushed) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    log = LogAppender(tmp_path)
+    log.append(batch(0))
+    monkeypatch.setattr(os, "fsync", fail_once)
+    with pytest.raises(OSError, match=r"Input/output error.*\.log"):
+        log.flush()
+    for refused in (log.flush, lambda: log.append(batch(1))):
+        with pytest.raises(OSError, match=r"Input/output error.*\.log"):
+            refused()
+    log.close()
+    assert len(flushed) == 1
+
+
 def test_appender_when_closed_then_takes_nothing(tmp_path: Path) -> None:
     log = LogAppender(tmp_path)
     log.close()

@@ -189,13 +189,14 @@ class LogAppender(Closing):
     def close(self) -> None:
         """Flush the log with its indexes to disk, and release its locks. A second call does nothing.
 
-        If the log is not in place, nothing is flushed: the indexes in the folder may be those of another log.
+        If the log is not in place, nothing is flushed: the indexes in the folder may be those of another log. After
+        a flush that failed, nothing is flushed either: Linux reports bytes that it could not write only once.
         """
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            if self.is_in_place:
+            if self._failure is None and self.is_in_place:
                 self._segment.finish()
         finally:
             self._segment.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -175,13 +176,14 @@ class DirectoryTarget(Target):
             keep_position(self._folder(topic_partition), end, min([position, *lost]))
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        for topic_partition in topic_partitions:
-            appender = self._appenders.pop(topic_partition, None)
-            self._unflushed.discard(topic_partition)
-            self._topic_ids.pop(topic_partition, None)
-            self._closed_ends.pop(topic_partition, None)
-            if appender is not None:
-                appender.close()
+        with ExitStack() as closing:  # each is closed, also if another cannot be flushed
+            for topic_partition in topic_partitions:
+                appender = self._appenders.pop(topic_partition, None)
+                self._unflushed.discard(topic_partition)
+                self._topic_ids.pop(topic_partition, None)
+                self._closed_ends.pop(topic_partition, None)
+                if appender is not None:
+                    closing.callback(appender.close)
 
     def close(self) -> None:
         try:
