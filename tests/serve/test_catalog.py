@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from calls import calls_of, traced_calls
+from file_systems import SlowHandler, far
 from kafkafmt.log.appender import create_log
 from kafkafmt.serve.catalog import Catalog
 from log.samples import batch, batches, put_segment
@@ -103,6 +104,38 @@ def test_folder_when_it_comes_to_many_then_those_are_not_looked_into(tmp_path: P
 
     few, many = calls_for_one_more(10), calls_for_one_more(110)
     assert many - few <= 100 * 6
+
+
+def follow_all(catalog: Catalog) -> None:
+    async def follow() -> None:
+        for topic in catalog.topics():
+            for partition in topic.partitions.values():
+                await partition.follow()
+
+    asyncio.run(follow())
+
+
+def test_ends_of_segments_when_their_log_is_deleted_then_are_forgotten(tmp_path: Path) -> None:
+    for name in ("a-0", "b-0"):
+        for base_offset in (0, 5):
+            put_segment(tmp_path / name, base_offset, batches(base_offset, base_offset + 5, 5))
+    catalog = Catalog(tmp_path)
+    follow_all(catalog)
+    known = catalog._cache.segment_ends._known
+    assert known.keys() == {tmp_path / "a-0", tmp_path / "b-0"}
+    shutil.rmtree(tmp_path / "a-0")
+    assert topics(catalog) == {"b": [0]}
+    catalog.release_deleted_segments()
+    assert known.keys() == {tmp_path / "b-0"}
+
+
+def test_ends_of_segments_when_their_log_is_remote_then_are_kept(tmp_path: Path) -> None:
+    for base_offset in (0, 5):
+        put_segment(tmp_path / "a-0", base_offset, batches(base_offset, base_offset + 5, 5))
+    catalog = Catalog(far(SlowHandler(), tmp_path))
+    follow_all(catalog)
+    catalog.release_deleted_segments()
+    assert [folder.name for folder in catalog._cache.segment_ends._known] == ["a-0"]
 
 
 def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_path: Path) -> None:

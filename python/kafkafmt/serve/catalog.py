@@ -312,9 +312,13 @@ class Catalog:
     def release_deleted_segments(self) -> None:
         """Close the segments whose files are deleted, also of logs that no client reads any more.
 
-        Waits for the file system. A thread may call it.
+        What is known of the segments of deleted logs is forgotten. Waits for the file system. A thread may call it.
         """
         self._cache.forget_replaced()
+        folders = self._folders.folders.values()
+        self._cache.segment_ends.keep(
+            {one.unlisted() if isinstance(one, RemotePath) else one for one in folders}
+        )
 
     @cached_property
     def cluster_id(self) -> str:
