@@ -139,7 +139,7 @@ def test_topic_when_its_id_cannot_be_read_for_a_moment_then_keeps_it(
     with monkeypatch.context() as patched:
         patched.setattr("kafkafmt.serve.catalog.read_topic_id", lambda folder: None)
         assert topics(catalog) == {"t": [0, 1]}
-    assert catalog.topics()[0].id == uuid.UUID(int=7)
+        assert catalog.topics()[0].id == uuid.UUID(int=7)
 
 
 def test_topic_when_hidden_then_is_found_in_no_way(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ class SegmentEnds:
     def keep(self, folders: Container[StoragePath]) -> None:
         """Forget the segments of all logs that are not in `folders`, which are paths as `parent` of a segment's."""
         for known in (self._known, self._logged):
-            for folder in known.copy().keys():  # other threads may add logs
+            for folder in known.copy():  # other threads may add logs
                 if folder not in folders:
                     known.pop(folder, None)
 
