@@ -24,6 +24,11 @@ from kafkafmt.decode.evolving import evolved
         (pa.array([math.inf, 7e4], pa.float32()), pa.float16(), False),
         (pa.array([None, Decimal(10) ** 38], pa.decimal256(40)), pa.float32(), True),
         (pa.array([None, Decimal(10) ** 39], pa.decimal256(40)), pa.float32(), False),
+        (pa.array([None, "inf", "-Infinity", "3e38", "nan"]), pa.float32(), True),
+        (pa.array([None, "inf", "1e39"]), pa.float32(), False),
+        (pa.array(["-1" + 39 * "0"], pa.large_string()), pa.float32(), False),
+        (pa.array(["1e308", None]), pa.float64(), True),
+        (pa.array(["1e309", None]), pa.float64(), False),
     ],
 )
 def test_number_when_it_is_too_large_for_a_float_then_does_not_become_infinite(
@@ -36,6 +41,20 @@ def test_number_when_it_is_too_large_for_a_float_then_does_not_become_infinite(
     else:
         with pytest.raises(pa.ArrowInvalid, match="is beyond the range of"):
             evolved(nested, kind)
+
+
+def test_text_when_its_number_does_not_fit_the_given_float_then_its_error_names_it() -> None:
+    fields = [{"name": "x", "type": "string"}]
+    schema = Schema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields}))
+    kind = pa.struct([("x", pa.float32())])
+    payloads = [bytes([2 * len(text)]) + text for text in (b"0.5", b"1e39", b"inf")]
+    decoded = decode(Decoding(value="avro", schemas=schema, reader_schema=kind), batch(payloads))
+    assert decoded.column("value").to_pylist() == [{"x": 0.5}, None, {"x": math.inf}]
+    assert decoded.column("value_error").to_pylist() == [
+        None,
+        'field x: expected a value of type float; found "1e39"',
+        None,
+    ]
 
 
 def test_double_when_it_does_not_fit_the_given_float_then_its_error_names_it() -> None:

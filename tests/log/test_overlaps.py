@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkafmt.log import LogAppender, LogTail, PartitionLog, Segment
+from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
@@ -141,3 +142,18 @@ def test_ends_of_closed_segments_when_a_log_is_followed_then_are_read_once(
     assert offsets(reader) == list(range(120))
     assert sorted(read) == list(range(0, 110, 10))
     assert all(first < second for first, second in pairwise(sorted(read)))
+
+
+def test_overlaps_when_their_segments_are_deleted_then_are_forgotten(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends, log = SegmentEnds(warns=True), PartitionLog(folder)
+    for _ in range(2):
+        ends.read_segments(log.segments())
+    assert len(caplog.messages) == 2
+    for segment in log.segments()[1:]:
+        segment.path.unlink()
+    ends.read_segments(log.segments())
+    assert ends._logged == {folder: set()}
+    ends.keep(())
+    assert (ends._known, ends._logged) == ({}, {})

@@ -54,12 +54,12 @@ def test_uri_when_it_has_brokers_and_topics_then_has_both() -> None:
         (
             SERVER,
             {"options": {"isolation.level": "read_committed"}},
-            "expected it left out: the argument isolation",
+            r"expected it left out: isolation \(--isolation\) sets it",
         ),
         (SERVER, {"options": {"bootstrap.servers": "a:1"}}, "expected it left out: the URI has the brokers"),
         (SERVER, {"options": {"poll.timeout.ms": "soon"}}, "expected milliseconds, 1 or more, found 'soon'"),
         (SERVER, {"from_segment_start": True}, "from_segment_start: expected it left out"),
-        (SERVER, {"check_overlaps": False}, "check_overlaps: expected it left out"),
+        (SERVER, {"check_overlaps": False}, r"check_overlaps \(--check-overlaps\): expected it left out"),
     ],
 )
 def test_scan_when_the_uri_or_its_options_are_wrong_then_one_line_says_so(
@@ -74,4 +74,4 @@ def test_scan_when_the_uri_or_its_options_are_wrong_then_one_line_says_so(
 def test_export_when_told_to_check_overlaps_then_the_scan_is(tmp_path: Path) -> None:
     result = run("export", f"{SERVER}/orders", tmp_path, "--check-overlaps")
     assert result.exit_code != 0
-    assert "check_overlaps: expected it left out" in result.stderr
+    assert "--check-overlaps): expected it left out: brokers read the segments of a cluster" in result.stderr

@@ -7,12 +7,14 @@ import base64
 import errno
 import os
 import shutil
+import time
 import uuid
 from pathlib import Path
 
 import pytest
 
 from calls import calls_of, traced_calls
+from file_systems import SlowHandler, far
 from kafkafmt.log.appender import create_log
 from kafkafmt.serve.catalog import Catalog
 from log.samples import batch, batches, put_segment
@@ -70,6 +72,76 @@ def test_topic_when_its_id_is_written_after_its_folder_then_has_it(tmp_path: Pat
     assert found.name == "t"
 
 
+def wait_until_known(catalog: Catalog, topic_id: uuid.UUID) -> None:
+    """Ask for topics as clients do. Raises AssertionError if none has the ID after a minute."""
+    deadline = time.monotonic() + 60
+    while topic_id not in [topic.id for topic in catalog.topics()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("folder", ["t-0", "t-1"])
+def test_topic_when_its_id_is_written_long_after_its_folder_then_has_it(tmp_path: Path, folder: str) -> None:
+    for name in ("t-0", "t-1"):
+        create_log(tmp_path / name)
+    os.utime(tmp_path, (1, 1))  # the directory itself does not change any more
+    catalog = Catalog(tmp_path)
+    (before,) = catalog.topics()
+    write_id(tmp_path / folder, uuid.UUID(int=7))
+    wait_until_known(catalog, uuid.UUID(int=7))
+    found = catalog.topic_by_id(uuid.UUID(int=7))
+    assert found is not None
+    assert found.partitions == before.partitions  # which keep their open logs
+    assert catalog.topic_by_id(before.id) is None
+
+
+def test_topics_without_ids_when_there_are_many_then_each_is_searched_after_a_while(tmp_path: Path) -> None:
+    names = [f"t{number}-0" for number in range(250)]
+    for name in names:
+        create_log(tmp_path / name)
+    os.utime(tmp_path, (1, 1))
+    catalog = Catalog(tmp_path)
+    for name in names:
+        write_id(tmp_path / name, uuid.uuid5(uuid.NAMESPACE_URL, name))
+    for name in names:
+        wait_until_known(catalog, uuid.uuid5(uuid.NAMESPACE_URL, name))
+
+
+def test_topics_without_ids_when_they_stay_so_then_are_searched_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_log(tmp_path / "t-0")
+    os.utime(tmp_path, (1, 1))
+    catalog = Catalog(tmp_path)
+    now_ns = 0
+    read: list[int] = []
+
+    def slowly(folder: Path) -> None:
+        nonlocal now_ns
+        read.append(now_ns)
+        now_ns += 1000
+
+    monkeypatch.setattr("kafkafmt.serve.catalog.read_topic_id", slowly)
+    monkeypatch.setattr("kafkafmt.serve.catalog.time.monotonic_ns", lambda: now_ns)
+    for _ in range(300):
+        catalog.topics()
+        now_ns += 1000
+    assert read == [0, 101_000, 202_000]
+
+
+def test_topic_when_its_id_cannot_be_read_for_a_moment_then_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_log(tmp_path / "t-0")
+    write_id(tmp_path / "t-0", uuid.UUID(int=7))
+    catalog = Catalog(tmp_path)
+    create_log(tmp_path / "t-1")
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkafmt.serve.catalog.read_topic_id", lambda folder: None)
+        assert topics(catalog) == {"t": [0, 1]}
+        assert catalog.topics()[0].id == uuid.UUID(int=7)
+
+
 def test_topic_when_hidden_then_is_found_in_no_way(tmp_path: Path) -> None:
     create_log(tmp_path / "t-0")
     catalog = Catalog(tmp_path)
@@ -96,13 +168,45 @@ def test_folder_when_it_comes_to_many_then_those_are_not_looked_into(tmp_path: P
         directory.mkdir()
         for number in range(count):
             create_log(directory / f"t{number}-0")
+            write_id(directory / f"t{number}-0", uuid.uuid4())
         catalog = Catalog(directory)
-        catalog._new.clear()  # as after a tenth of a second
         create_log(directory / name)
         return calls_of(catalog._refresh)
 
     few, many = calls_for_one_more(10), calls_for_one_more(110)
     assert many - few <= 100 * 6
+
+
+def follow_all(catalog: Catalog) -> None:
+    async def follow() -> None:
+        for topic in catalog.topics():
+            for partition in topic.partitions.values():
+                await partition.follow()
+
+    asyncio.run(follow())
+
+
+def test_ends_of_segments_when_their_log_is_deleted_then_are_forgotten(tmp_path: Path) -> None:
+    for name in ("a-0", "b-0"):
+        for base_offset in (0, 5):
+            put_segment(tmp_path / name, base_offset, batches(base_offset, base_offset + 5, 5))
+    catalog = Catalog(tmp_path)
+    follow_all(catalog)
+    known = catalog._cache.segment_ends._known
+    assert known.keys() == {tmp_path / "a-0", tmp_path / "b-0"}
+    shutil.rmtree(tmp_path / "a-0")
+    assert topics(catalog) == {"b": [0]}
+    catalog.release_deleted_segments()
+    assert known.keys() == {tmp_path / "b-0"}
+
+
+def test_ends_of_segments_when_their_log_is_remote_then_are_kept(tmp_path: Path) -> None:
+    for base_offset in (0, 5):
+        put_segment(tmp_path / "a-0", base_offset, batches(base_offset, base_offset + 5, 5))
+    catalog = Catalog(far(SlowHandler(), tmp_path))
+    follow_all(catalog)
+    catalog.release_deleted_segments()
+    assert [folder.name for folder in catalog._cache.segment_ends._known] == ["a-0"]
 
 
 def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_path: Path) -> None:

@@ -35,13 +35,15 @@ class InFlightBatches:
         if expiry_ms < self._next_expiry_ms:
             self._next_expiry_ms = expiry_ms
 
-    def remove(self, batch: ProducerBatch) -> None:
-        """Remove a batch that was answered or has expired. Further calls do nothing."""
+    def remove(self, batch: ProducerBatch) -> bool:
+        """Remove a batch that was answered or has expired. Return False if it was removed before."""
         batches = self._by_partition.get(batch.topic_partition)
-        if batches is not None and batch in batches:
-            batches.remove(batch)
-            if not batches:
-                del self._by_partition[batch.topic_partition]
+        if batches is None or batch not in batches:
+            return False
+        batches.remove(batch)
+        if not batches:
+            del self._by_partition[batch.topic_partition]
+        return True
 
     def suspend(self, batch: ProducerBatch, expiry_ms: float) -> None:
         """Keep a batch that was answered until a later one is. It expires meanwhile, as others do."""

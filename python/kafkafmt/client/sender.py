@@ -363,8 +363,8 @@ class Sender:
         self.wakeup()
 
     def _resolve(self, batch: ProducerBatch) -> None:
-        self._in_flight.remove(batch)
-        if self._options.mutes:
+        """Take a batch out of flight. One that has expired was taken out: a later batch may mute its partition now."""
+        if self._in_flight.remove(batch) and self._options.mutes:
             self._accumulator.muted.discard(batch.topic_partition)
 
     def _deliver(self, batch: ProducerBatch, deliver: Callable[[], None]) -> None:

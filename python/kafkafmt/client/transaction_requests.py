@@ -129,13 +129,16 @@ class TransactionRequest:
 
 
 class FindCoordinator(TransactionRequest):
-    """Find the broker that coordinates the transactions of an id, or the offsets of a group."""
+    """Find the broker that coordinates the transactions of an id, or the offsets of a group.
+
+    request: the request that waits for it. Both share a result: if the lookup fails, the request is not sent.
+    """
 
     priority = 0
     coordinator_type = None
 
     def __init__(self, request: TransactionRequest) -> None:
-        super().__init__(request.transactions)
+        super().__init__(request.transactions, request.result)
         assert request.coordinator_type is not None
         self._type, self._key = request.coordinator_type, request.coordinator_key
 
@@ -151,9 +154,14 @@ class FindCoordinator(TransactionRequest):
         error_type = kafka_errors.for_code(found.error_code)
         if error_type is kafka_errors.NoError:
             self.transactions.set_coordinator(self._type, self._key, found)
-            self.result.done()
         else:
             self.handle_error(error_type, "FindCoordinatorResponse")
+
+    def abortable(self, error: Exception) -> None:
+        if self._type is TRANSACTION:  # the coordinator would have to abort
+            self.fatal(error)
+        else:
+            super().abortable(error)
 
 
 class InitProducerId(TransactionRequest):

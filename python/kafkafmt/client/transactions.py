@@ -221,6 +221,8 @@ class Transactions(TransactionState):
                 is_sent_anyway = self.has_abortable_error and (
                     isinstance(request, FindCoordinator) or (request.may_begin and request.is_in_doubt)
                 )
+                if request.result.has_failed:
+                    continue
                 if self._state in ERRORS and not is_sent_anyway:
                     request.result.done(self.last_error)
                 elif isinstance(request, EndTransaction) and not self._is_started:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafkafmt.columns.arrow import number_array
 from kafkafmt.decode.arrays import chunk_error_rows
@@ -87,12 +88,17 @@ def evolved(
 
 
 def _ensure_finite(array: pa.Array, result: pa.Array) -> None:
-    """Raise ArrowInvalid if a number became infinite. Casts check the range of integers only."""
-    if not (pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
+    """Raise ArrowInvalid if a number, or the text of one, became infinite. Casts check the range of integers only."""
+    if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         return
     infinite = np.isinf(result.to_numpy(zero_copy_only=False))
-    if infinite.any() and pa.types.is_floating(array.type):
+    if not infinite.any():
+        return
+    if pa.types.is_floating(array.type):
         infinite &= np.isfinite(array.to_numpy(zero_copy_only=False))
+    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):  # text may say "inf"
+        has_digit = pc.match_substring_regex(array, "[0-9]").fill_null(False)
+        infinite &= has_digit.to_numpy(zero_copy_only=False)
     if infinite.any():
         raise pa.ArrowInvalid(f"{array[int(infinite.argmax())]} is beyond the range of {result.type}")
 

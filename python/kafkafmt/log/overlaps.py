@@ -155,13 +155,13 @@ class SegmentEnds:
     The end of a segment is read once, and again if its file, or its listing, has changed. The end of the last segment,
     which may grow, is read only if earlier segments overlap it.
 
-    warns: log a warning, once, for each overlap.
+    warns: log a warning, once, for each overlap that is there.
     """
 
     def __init__(self, *, warns: bool = False) -> None:
         self._known: dict[StoragePath, dict[StoragePath, tuple[Hashable, int | None]]] = {}
         self._warns = warns
-        self._logged: set[tuple[StoragePath, Overlap]] = set()
+        self._logged: dict[StoragePath, set[Overlap]] = {}
 
     def read_segments(self, segments: Sequence[Segment]) -> ReadSegments:
         """Select the segments of a log to read. Each segment costs a call to the file system.
@@ -175,8 +175,8 @@ class SegmentEnds:
             for one, end in zip(segments, ends, strict=True)
         ]
         firsts, overlaps = first_offsets(offsets), find_overlaps(offsets)
-        if self._warns:
-            self._warn(segments, overlaps)
+        if self._warns and segments:
+            self._warn(segments[0].path.parent, overlaps)
         read = [
             (segment, first)
             for segment, first, end in zip(segments, firsts, ends, strict=True)
@@ -204,16 +204,19 @@ class SegmentEnds:
         # None for damage at the end of the last segment, which is so read and reported.
         return [*ends, _intact_end(last, None)[1] if reached > last.base_offset else None]
 
-    def _warn(self, segments: Sequence[Segment], overlaps: Iterable[Overlap]) -> None:
+    def _warn(self, folder: StoragePath, overlaps: Sequence[Overlap]) -> None:
         for overlap in overlaps:
-            found = segments[0].path.with_name(segment_file_name(overlap.base_offset)), overlap
-            if found not in self._logged:
-                self._logged.add(found)
-                _LOG.warning("%s: %s: left out", *found)
+            if overlap not in self._logged.get(folder, ()):
+                _LOG.warning("%s: %s: left out", folder / segment_file_name(overlap.base_offset), overlap)
+        if overlaps or folder in self._logged:
+            self._logged[folder] = set(overlaps)
 
     def keep(self, folders: Container[StoragePath]) -> None:
-        """Forget the segments of all logs that are not in `folders`."""
-        self._known = {folder: known for folder, known in self._known.items() if folder in folders}
+        """Forget the segments of all logs that are not in `folders`, which are paths as `parent` of a segment's."""
+        for known in (self._known, self._logged):
+            for folder in known.copy():  # other threads may add logs
+                if folder not in folders:
+                    known.pop(folder, None)
 
 
 def _stamp(segment: Segment) -> Hashable | None:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,7 +23,7 @@ from kafkafmt.log.topics import METADATA_TOPIC
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.yielding import run_steps
-from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
+from kafkafmt.storage import RemotePath, StoragePath, read_file, side_by_side, storage_of
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ _CLUSTER_FILE = "meta.properties"
 _ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
 # A directory that was modified so recently may change again and keep its modification time.
 _RECENT_NS = 100_000_000
+# A search for the IDs of topics without one is of so many topics at most, as other requests wait for it. The next
+# search is due after a pause that is so many times as long as this one took.
+_IDS_AT_ONCE = 100
+_ID_SEARCH_PAUSE = 100
 
 
 class Partition:
@@ -205,19 +209,21 @@ def _parse_epochs(text: str) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic. Its ID is the one that a broker wrote to its folders, else one that is derived from the name."""
+    """A topic. written_id: the ID that a broker wrote to its folders; None without one."""
 
     name: str
     partitions: dict[int, Partition] = field(default_factory=dict)
+    written_id: uuid.UUID | None = None
 
     @cached_property
     def id(self) -> uuid.UUID:
-        """The topic id: that of a broker's `partition.metadata`, else one derived from the name."""
-        for partition in self.partitions.values():
-            topic_id = read_topic_id(partition.folder)
-            if topic_id is not None:
-                return topic_id
-        return uuid.uuid5(_ID_NAMESPACE, self.name)
+        """The topic ID: the one that a broker wrote, else one that is derived from the name."""
+        return self.written_id or uuid.uuid5(_ID_NAMESPACE, self.name)
+
+    def read_id(self) -> uuid.UUID | None:
+        """Read the ID from the first `partition.metadata`; None if no folder has one."""
+        found = (read_topic_id(partition.folder) for partition in self.partitions.values())
+        return next((topic_id for topic_id in found if topic_id is not None), None)
 
 
 class Catalog:
@@ -246,7 +252,8 @@ class Catalog:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._hidden: set[str] = set()
-        self._new: dict[str, int] = {}
+        self._without_id: dict[str, None] = {}  # names; those searched last are at the end
+        self._ids_due_ns = 0
         self._limited_log = RateLimitedLog()
         self._is_remote = isinstance(path, RemotePath)
         self._listing = asyncio.Lock()
@@ -312,9 +319,13 @@ class Catalog:
     def release_deleted_segments(self) -> None:
         """Close the segments whose files are deleted, also of logs that no client reads any more.
 
-        Waits for the file system. A thread may call it.
+        What is known of the segments of deleted logs is forgotten. Waits for the file system. A thread may call it.
         """
         self._cache.forget_replaced()
+        folders = self._folders.folders.values()
+        self._cache.segment_ends.keep(
+            {one.unlisted() if isinstance(one, RemotePath) else one for one in folders}
+        )
 
     @cached_property
     def cluster_id(self) -> str:
@@ -332,8 +343,9 @@ class Catalog:
 
     def _refresh(self) -> None:
         """List the folders if the directory has changed. `update` does that for a remote one, except at first."""
-        if (self._stamp is None or not self._is_remote) and (stamp := self._due()) is not None:
-            self._apply(self._list(stamp))
+        if self._stamp is None or not self._is_remote:
+            stamp = self._due()
+            self._apply(self._found_ids() if stamp is None else self._list(stamp))
 
     def _due(self) -> tuple[int, int] | None:
         """Return the present stamp if the directory may have changed since it was listed; else None."""
@@ -352,21 +364,43 @@ class Catalog:
         for name, number in self._folders.refresh(on_denied=self._denied):
             if name != METADATA_TOPIC:
                 numbers.setdefault(name, set()).add(number)
-        for name in self._new:  # a broker writes the topic's ID after it creates the folder
-            numbers.setdefault(name, set())
-        return {name: self._listed(name, numbers[name]) for name in sorted(numbers)}
+        listed = {name: self._listed(name, numbers[name]) for name in sorted(numbers)}
+        return {**self._found_ids(listed), **listed}
+
+    def _found_ids(self, listed: Collection[str] = ()) -> dict[str, Topic | None]:
+        """Look for the IDs of topics without one, if that is due. Return the topics that have one now.
+
+        A broker writes the ID after it creates the folder, and a copy of a folder may have any order. After the ID has
+        changed, no topic has the derived one: clients get UNKNOWN_TOPIC_ID for it, and ask for the topic's metadata.
+
+        listed: topics whose folders were read just now.
+        """
+        begun = time.monotonic_ns()
+        names = [name for name in self._without_id if name not in listed][:_IDS_AT_ONCE]
+        if not names or begun < self._ids_due_ns:
+            return {}
+        for name in names:
+            self._without_id[name] = self._without_id.pop(name)
+        wanted = [self._topics[name] for name in names]
+        found = side_by_side(Topic.read_id, wanted, in_parallel=self._is_remote)
+        ended = time.monotonic_ns()
+        self._ids_due_ns = ended + (ended - begun) * _ID_SEARCH_PAUSE
+        return {
+            topic.name: replace(topic, written_id=topic_id)
+            for topic, topic_id in zip(wanted, found, strict=True)
+            if topic_id is not None
+        }
 
     def _apply(self, listed: dict[str, Topic | None]) -> None:
-        now = time.time_ns()
         for name, topic in listed.items():
             before = self._topics.pop(name, None)
+            self._without_id.pop(name, None)
             if before is not None and self._by_id.get(before.id) is before:
                 del self._by_id[before.id]
             if topic is not None:
                 self._topics[name] = self._by_id[topic.id] = topic
-                if before is None:
-                    self._new[name] = now
-        self._new = {name: since for name, since in self._new.items() if now - since <= _RECENT_NS}
+                if topic.written_id is None:
+                    self._without_id[name] = None
 
     def _listed(self, name: str, changed: set[int]) -> Topic | None:
         """Return a topic after its partitions in `changed` came or went. Its other partitions keep their logs."""
@@ -390,5 +424,7 @@ class Catalog:
         if not partitions:
             return None
         topic = Topic(name, dict(sorted(partitions.items())))
-        _ = topic.id  # reads it from a file now
-        return topic
+        written_id = topic.read_id()
+        if written_id is None and before is not None and before.partitions.keys() - changed:
+            written_id = before.written_id  # a file that cannot be read for a moment must not change the ID
+        return replace(topic, written_id=written_id)

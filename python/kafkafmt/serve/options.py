@@ -22,7 +22,7 @@ class GroupOptions:
 
     max_size: the most members of a group.
     max_metadata_chars: `offset.metadata.max.bytes`, which Kafka counts in characters.
-    max_membership_bytes: the limit for the members of all groups in memory. The file of offsets may be larger by it.
+    max_membership_bytes: the limit for the members of all groups in memory, and their room in the file of offsets.
     max_offsets_bytes: the limit for committed offsets, in their file or in memory.
     """
 

@@ -341,14 +341,27 @@ def test_members_when_there_is_no_room_for_those_of_before_then_these_are_unknow
     run(after, tmp_path / "logs", state=tmp_path / "state", options=few)
 
 
-def test_members_when_their_generation_cannot_be_kept_then_told_and_others_go_on(tmp_path: Path) -> None:
-    options = GroupOptions(max_offsets_bytes=100_000, max_membership_bytes=100_000)
+async def fill_with_offsets(served: Served) -> None:
+    note = {"committed_metadata": "x" * 4000}
+    number = 0
+    while codes(await served.ask(commit({("orders", number): 5}, group="other", **note))) == [0]:
+        number += 1
 
+
+def test_members_when_there_is_no_more_room_for_offsets_then_their_generation_is_kept(tmp_path: Path) -> None:
     async def scenario(served: Served) -> None:
-        note = {"committed_metadata": "x" * 4000}
-        number = 0
-        while codes(await served.ask(commit({("orders", number): 5}, group="other", **note))) == [0]:
-            number += 1
+        await fill_with_offsets(served)
+        joined = await served.ask(join(metadata=bytes(60_000)))
+        assert (await served.ask(sync(joined.member_id, 1, {}))).error_code == 0
+
+    options = GroupOptions(max_offsets_bytes=100_000, max_membership_bytes=100_000)
+    run(scenario, tmp_path / "logs", state=tmp_path / "state", options=options)
+
+
+def test_members_when_their_generation_cannot_be_kept_then_told_and_others_go_on(tmp_path: Path) -> None:
+    async def scenario(served: Served) -> None:
+        await fill_with_offsets(served)
+        served.store._file._pragma("max_page_count = 1")  # as on a full disk: the file cannot grow
         large = await served.ask(join(metadata=bytes(60_000)))
         refused = await served.ask(sync(large.member_id, 1, {}))
         assert refused.error_code == errors.CoordinatorNotAvailableError.errno
@@ -359,6 +372,7 @@ def test_members_when_their_generation_cannot_be_kept_then_told_and_others_go_on
         assert joined.generation_id == 2
         assert (await served.ask(sync(large.member_id, 2, {}))).error_code == 0
 
+    options = GroupOptions(max_offsets_bytes=100_000, max_membership_bytes=100_000)
     run(scenario, tmp_path / "logs", state=tmp_path / "state", options=options)
 
 

@@ -228,6 +228,50 @@ def test_commits_when_one_has_no_room_then_those_that_came_with_it_are_kept(tmp_
     assert list(generations(tmp_path)) == ["g"]
 
 
+def fill_with_offsets(file: OffsetsFile) -> int:
+    """Commit offsets while there is room. Return their count."""
+    for number in range(10_000):
+        try:
+            file.write([commit(TopicPartition("t", number), 1, note="x" * 4000)])
+        except sqlite3.OperationalError:
+            return number
+    raise AssertionError("there is always room")
+
+
+def large_generation(number: int) -> Generation:
+    return generation(number, member("m", assignment=bytes(60_000)))
+
+
+def test_generations_when_offsets_are_committed_without_end_then_have_their_room(tmp_path: Path) -> None:
+    file = OffsetsFile(tmp_path / FILE_NAME, 256 * 1024, 256 * 1024)
+    before = fill_with_offsets(file)
+    for group in ("g", "h", "i"):
+        file.write([], {group: large_generation(1)})
+        file.write([], {group: large_generation(2)})
+    file.close()
+    file = OffsetsFile(tmp_path / FILE_NAME, 256 * 1024, 256 * 1024)
+    assert [group for group, _ in file.generations()] == ["g", "h", "i"]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        file.write([commit(TopicPartition("t", before), 1, note="x" * 4000)])
+    file.write([commit(TopicPartition("t", 0), 2, note="y" * 4000)])  # in the place of another one
+    file.write([], {"g": None, "h": None, "i": None})
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        file.write([commit(TopicPartition("t", before), 1, note="x" * 4000)])
+    file.close()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 512 * 1024
+
+
+def test_offsets_when_generations_came_first_then_have_their_room(tmp_path: Path) -> None:
+    without, after = (OffsetsFile(tmp_path / name, 256 * 1024, 256 * 1024) for name in ("a", "b"))
+    for group in ("g", "h", "i"):
+        after.write([], {group: large_generation(1)})
+    after.close()
+    after = OffsetsFile(tmp_path / "b", 256 * 1024, 256 * 1024)
+    assert abs(fill_with_offsets(after) - fill_with_offsets(without)) <= 1
+    for file in (without, after):
+        file.close()
+
+
 # Files that are not fit
 
 

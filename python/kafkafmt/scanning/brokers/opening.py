@@ -27,7 +27,7 @@ _NAMES = OptionNames(skip_data_loss="a new scan", poll_timeout=f"option {_POLL_T
 # Options of consumers that arguments of a scan set, and others that have no effect on one.
 _OF_ARGUMENTS = {
     "bootstrap_servers": "the URI has the brokers",
-    "isolation_level": "the argument isolation sets it",
+    "isolation_level": "isolation (--isolation) sets it",
 }
 _FIXED = {
     "auto_offset_reset": "a scan begins at its offsets",
@@ -78,7 +78,7 @@ def cluster_source(
     if topics and read.topics != parse_topics(None, partitions):
         raise ScanError(f"{uri}: expected topics in the URI or as an argument, found both")
     if read.from_segment_start or read.checks_overlaps is not None:
-        name = "from_segment_start" if read.from_segment_start else "check_overlaps"
+        name = "from_segment_start" if read.from_segment_start else "check_overlaps (--check-overlaps)"
         raise ScanError(f"{name}: expected it left out: brokers read the segments of a cluster")
     given = {**options, "bootstrap.servers": servers, "isolation.level": read.isolation}
     try:

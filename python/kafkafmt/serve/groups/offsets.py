@@ -94,13 +94,14 @@ class OffsetCommit(NamedTuple):
 
 
 class OffsetsFile:
-    """The committed offsets and generations of all groups, in a file of at most `max_bytes`, or in memory without one.
+    """The committed offsets and generations of all groups, in a file, or in memory without a path.
 
-    Raises OffsetsFileError if it cannot be opened, and sqlite3.Error if a later call fails, of which nothing is kept.
-    It may be used in any thread, by one thread at a time.
+    The file has at most `max_offsets_bytes` for offsets, and `max_generations_bytes` more for generations: however many
+    offsets are committed, there is room for these. Raises OffsetsFileError if it cannot be opened, and sqlite3.Error if
+    a later call fails, of which nothing is kept. It may be used in any thread, by one thread at a time.
     """
 
-    def __init__(self, path: Path | None, max_bytes: int) -> None:
+    def __init__(self, path: Path | None, max_offsets_bytes: int, max_generations_bytes: int = 0) -> None:
         if path is not None:
             path.parent.mkdir(0o700, parents=True, exist_ok=True)
         self._path = path
@@ -112,7 +113,7 @@ class OffsetsFile:
             )
         try:
             with self._wanted_fit():
-                self._open(max_bytes)
+                self._open(max_offsets_bytes, max_generations_bytes)
         except OffsetsFileError:
             self._connection.close()
             raise
@@ -126,7 +127,7 @@ class OffsetsFile:
             expected = f"{self._path}: expected a file of committed offsets that no other process has open"
             raise OffsetsFileError(f"{expected}, found: {' '.join(str(error).split())}") from error
 
-    def _open(self, max_bytes: int) -> None:
+    def _open(self, max_offsets_bytes: int, max_generations_bytes: int) -> None:
         self._pragma("locking_mode = EXCLUSIVE")
         is_new = self._pragma("schema_version") == 0
         application_id, version = self._pragma("application_id"), self._pragma("user_version")
@@ -148,7 +149,9 @@ class OffsetsFile:
                 self._pragma(f"user_version = {_SCHEMA_VERSION}")
         self._check_tables()
         page_size = self._pragma("page_size")
-        self._pragma(f"max_page_count = {max_bytes // page_size}")
+        self._pragma(f"max_page_count = {(max_offsets_bytes + max_generations_bytes) // page_size}")
+        self._max_offsets_pages = max_offsets_bytes // page_size
+        self._generations_pages = self._count_generations_pages()
 
     def _check_tables(self) -> None:
         """Raise ValueError unless the tables have the schema's CHECKs: then `quick_check` has verified them."""
@@ -156,6 +159,19 @@ class OffsetsFile:
         found = {sql.strip() for (sql,) in tables}
         if not found.issuperset(statement.strip() for statement in chain.from_iterable(_STEPS)):
             raise ValueError(f"tables that are not those of schema version {_SCHEMA_VERSION}")
+
+    def _count_generations_pages(self) -> int:
+        """Count the pages that are free without generations. Deletes them in a transaction that is rolled back."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            before = self._used_pages()
+            self._connection.execute("DELETE FROM generations")
+            return before - self._used_pages()
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def _used_pages(self) -> int:
+        return int(self._pragma("page_count") - self._pragma("freelist_count"))
 
     def _pragma(self, pragma: str) -> Any:
         row = self._connection.execute(f"PRAGMA {pragma}").fetchone()
@@ -181,11 +197,17 @@ class OffsetsFile:
         """
         rows = ((group_id, *partition, *committed) for group_id, partition, committed in commits)
         with self._transaction():
+            before = self._used_pages()
             self._connection.executemany("REPLACE INTO committed_offsets VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            between = self._used_pages()
+            if between > before and between - self._generations_pages > self._max_offsets_pages:
+                raise sqlite3.OperationalError("the room for committed offsets is full")
             for group_id, generation in (generations or {}).items():
                 self._connection.execute("DELETE FROM generations WHERE group_id = ?", (group_id,))
                 if generation is not None:
                     self._insert(group_id, generation)
+            after = self._used_pages()
+        self._generations_pages += after - between
 
     def _insert(self, group_id: str, generation: Generation) -> None:
         *about, members = generation

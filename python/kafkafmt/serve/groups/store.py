@@ -53,8 +53,9 @@ class OffsetStore:
         if state is None:
             self._file = OffsetsFile(None, options.max_offsets_bytes)
         else:
-            max_bytes = options.max_offsets_bytes + options.max_membership_bytes
-            self._file = OffsetsFile(state / FILE_NAME, max_bytes)
+            self._file = OffsetsFile(
+                state / FILE_NAME, options.max_offsets_bytes, options.max_membership_bytes
+            )
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offsets")
         self._changes: list[_Change] = []
         self._next_write: asyncio.Task[list[sqlite3.Error | None]] | None = None
