@@ -22,7 +22,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.topic_configs import TopicConfig, is_topic_name, update_topic_configs
-from kafkafmt.log.topic_properties import check_property
+from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_SEGMENT_BYTES = "segment.bytes"
 _MAX_NAME_BYTES = 255
 
 
@@ -89,8 +88,8 @@ class DirectoryTarget(Target):
                 elif not topic.is_known:
                     unknown.append(name)
                 applied = self._settings.applied(name, configs)
-                if _SEGMENT_BYTES in applied:
-                    check_property(_SEGMENT_BYTES, applied[_SEGMENT_BYTES])
+                if SEGMENT_BYTES in applied:
+                    check_property(SEGMENT_BYTES, applied[SEGMENT_BYTES])
                 self._topics[name] = TopicConfig(topic.config.partitions, applied)
             return {**known, **{name: self._topics[name] for name in legal}}
 
@@ -200,7 +199,7 @@ class DirectoryTarget(Target):
             try:
                 found = LogAppender(
                     self._folder(topic_partition),
-                    segment_bytes=int(configs.get(_SEGMENT_BYTES, DEFAULT_SEGMENT_BYTES)),
+                    segment_bytes=int(configs.get(SEGMENT_BYTES, DEFAULT_SEGMENT_BYTES)),
                 )
             except BlockingIOError as error:
                 raise PartitionError(f"{error.filename}: {error.strerror}") from None

@@ -23,11 +23,11 @@ from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment, is_segment_file_name, segment_file_name
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
-from kafkafmt.log.topic_properties import check_property
+from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
-from kafkafmt.mirror.targets.sealed import SEGMENT_BYTES, SegmentStore
+from kafkafmt.mirror.targets.sealed import SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 from kafkafmt.storage import RemotePath, read_file, storage_of, write_file
 from kafkafmt.storage.publication import private_folder

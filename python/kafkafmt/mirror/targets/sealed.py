@@ -20,6 +20,7 @@ from kafkafmt._util.staging import StagedFolder
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.batch_writer import ensure_ascending
 from kafkafmt.log.segment import LOG_SUFFIX
+from kafkafmt.log.topic_properties import SEGMENT_BYTES
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target, contiguous_ranges, record_count
 from kafkafmt.mirror.statistics import Moved
 from kafkafmt.mirror.targets.spool import SealedSegment, SpooledSegment
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.statistics import Statistics, Stopped, Way
     from kafkafmt.types import TopicPartition
 
-SEGMENT_BYTES = "segment.bytes"
 _STORED_AT_ONCE = 4
 
 
