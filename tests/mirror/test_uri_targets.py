@@ -114,7 +114,7 @@ def test_mirror_when_it_is_killed_before_leader_epochs_are_stored_then_the_next_
 @contextmanager
 def suspended(store: FaultyStore, source: Path, tmp_path: Path, *options: object) -> Iterator[Mirror]:
     """A mirror that continues after another one has stored all records, while it was storing its first segment."""
-    target, direct = (uri_of(one, "suspended") for one in (store.options, store.direct_options))
+    target, direct = (uri_of(one, tmp_path.name) for one in (store.options, store.direct_options))
     store.fail("PUT", ".timeindex", how="503", times=3)
     with Mirror(source, target, "--spool", tmp_path / "late", *options, log=tmp_path / "log") as late:
         wait_until(lambda: bool(store.requests_of(".timeindex")), late)
@@ -134,7 +134,7 @@ def test_mirror_when_it_was_suspended_while_another_one_stored_then_replaces_not
     with faulty_s3() as store:
         with suspended(store, source, tmp_path) as late:
             late.summary(status=1)  # it does not know whether the other one has stored all
-        assert bytes_of(storage_path(uri_of(store.options, "suspended")), "t") == bytes_of(source, "t")
+        assert bytes_of(storage_path(uri_of(store.options, tmp_path.name)), "t") == bytes_of(source, "t")
 
 
 def test_mirror_when_it_follows_and_was_suspended_then_continues_where_the_other_one_ends(
@@ -144,7 +144,7 @@ def test_mirror_when_it_follows_and_was_suspended_then_continues_where_the_other
     put_log(source / "t-0", batches(0, 600))
     options = ("--follow", "--segment-bytes", "4k", "--segment-age", 0.1, "--commit-interval", 0.1)
     with faulty_s3() as store:
-        target = uri_of(store.options, "suspended")
+        target = uri_of(store.options, tmp_path.name)
         with suspended(store, source, tmp_path, *options) as late:
             put_log(source / "t-0", batches(600, 650))
             wait_until(lambda: bytes_of(storage_path(target), "t") == bytes_of(source, "t"), late)
