@@ -14,11 +14,15 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
 from backup.backing_up import back_up, bytes_of, generation, leftovers, topic_of
+from broker.coordinators import make_streams_group
 from client.cluster import Cluster
 from file_systems import BUCKET
 from kafkafmt.backup.repository import Repository
 from kafkafmt.log import PartitionLog
+from kafkafmt.mirror.addresses import ClusterAddress
+from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.storage import StoragePath, storage_path
+from kafkafmt.types import TopicPartition as Partition
 from mirror.reading import log_of
 from mirror.running import KAFKAFMT, wait_until
 from restore.restoring import YEAR_2020_MS
@@ -107,6 +111,25 @@ def test_backup_when_groups_have_committed_then_their_offsets_are_in_the_generat
     assert (committed.topic, committed.partition, committed.offset) == (topic, 0, 17)
     assert committed.metadata.startswith("here")  # librdkafka adds a zero byte
     assert 0 < manifest.groups_at_ms <= manifest.created_ms
+
+
+def test_streams_group_when_it_has_committed_then_is_backed_up_and_a_group_of_its_offsets_becomes_one(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    cluster.create_topic(topic)
+    send(cluster, topic, 30)
+    group, restored = f"{topic}-group", f"{topic}-restored"
+    make_streams_group(cluster.bootstrap, group, topic)
+    offsets = {Partition(topic, 0): 17}
+    clients = MirrorCluster(ClusterAddress((cluster.bootstrap,)), {})
+    clients.commit_group_offsets(group, offsets)
+    assert back_up(cluster, tmp_path / "backup", topic).status == 0
+    (committed,) = generation(tmp_path / "backup").groups[group]
+    assert (committed.topic, committed.partition, committed.offset) == (topic, 0, 17)
+    clients.commit_group_offsets(restored, offsets)
+    make_streams_group(cluster.bootstrap, restored, topic)
+    assert clients.group_offsets(restored) == offsets
+    clients.close()
 
 
 def test_backup_when_a_transaction_is_open_then_the_generation_names_it_and_the_next_one_its_end(

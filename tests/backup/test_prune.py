@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backup.stored import SEGMENT_RECORDS, StoredBackup, log_of, s3
-from kafkafmt.backup import Retention, Verification, list_generations, prune
+from kafkafmt.backup import Retention, Verification, list_generations, prune, pruning, repository
+from kafkafmt.backup.repository import Repository
 from kafkafmt.log import LogDirectory
-from kafkafmt.storage import LocalStorage, StoragePath, Storages, storage_of
+from kafkafmt.storage import LocalStorage, StoragePath, Storages, storage_of, write_file
 from kafkafmt.storage.backups.errors import BackupError
-from kafkafmt.storage.backups.generations import generation_names, generation_path
+from kafkafmt.storage.backups.generations import generation_names, generation_path, read_generation
+from kafkafmt.storage.backups.manifest import Manifest
 
 DAY = 24 * 3600
 FILES = 4  # of a segment
@@ -124,6 +129,61 @@ def test_prune_when_a_segment_was_spooled_for_longer_than_the_grace_then_it_is_k
     uploading = backup.store_segment()  # the next generation names it
     assert prune(backup.target, Retention(count=1)).objects == []
     assert (backup.target / f"{uploading.object}.log").exists()
+
+
+def test_prune_when_two_backups_write_at_the_same_moment_then_a_whole_generation_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each backup finds the generation of the other one, and deletes its own. The prune runs before it does."""
+    backup = StoredBackup(tmp_path / "backup", tmp_path)
+    earlier = backup.grow()
+    are_written, are_found, is_pruned = threading.Barrier(2), threading.Barrier(3), threading.Event()
+
+    def write(path: StoragePath, data: bytes) -> None:
+        write_file(path, data)
+        are_written.wait(60)
+
+    def names(folder: StoragePath) -> list[str]:
+        found = generation_names(folder)
+        if len(found) == 3:
+            are_found.wait(60)
+            assert is_pruned.wait(60)
+        return found
+
+    def back_up(token: str) -> None:
+        own = Repository(backup.target)
+        own.create()
+        with pytest.raises(BackupError, match="another backup wrote generation"):
+            own.write(replace(earlier, number=2, name=f"{2:020}-{token * 8}", parent=earlier.name))
+
+    monkeypatch.setattr(repository, "write_file", write)
+    monkeypatch.setattr(repository, "generation_names", names)
+    with ThreadPoolExecutor(2) as threads:
+        backups = [threads.submit(back_up, token) for token in "ab"]
+        are_found.wait(60)
+        prune(backup.target, Retention(count=1))
+        is_pruned.set()
+        for one in backups:
+            one.result()
+    assert generation_names(backup.target) == [earlier.name]
+    assert is_whole(backup.target)
+
+
+def test_prune_when_a_generation_is_deleted_while_it_reads_then_the_others_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = aged(tmp_path, [90, 60, 1])
+    path = generation_path(backup.target, backup.manifests[0].name)
+
+    def read(folder: StoragePath, name: str) -> Manifest:
+        storage_of(path).delete(path)  # by another prune
+        return read_generation(folder, name)
+
+    monkeypatch.setattr(pruning, "read_generation", read)
+    report = prune(backup.target, Retention(seconds=30 * DAY), grace_seconds=0)
+    assert report.generations == [backup.manifests[1].name]
+    assert report.kept == [backup.manifests[2].name]
+    assert is_whole(backup.target)
 
 
 @pytest.mark.parametrize("deletions", range(2 + 2 * FILES))

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from backup.backing_up import back_up, generation, topic_of
 from cli.logs import run
 from client.cluster import Cluster
+from kafkafmt.storage.backups.generations import generation_path
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("backup")]
 
@@ -38,6 +39,10 @@ def test_backup_when_listed_verified_and_pruned_then_only_what_no_generation_nam
         path.write_bytes(b"left by a killed run")
     before = time.time() - 2 * 86_400
     os.utime(left, (before, before))
+    early = json.loads(run("backup", "prune", target, "--keep", "0s", "--dry-run", "--json").stdout)
+    assert early["generations"] == [], "the last generation was just written"
+    manifest = generation_path(target, listed[1]["name"])
+    os.utime(manifest, (before, before))  # type: ignore[arg-type]
     assert run("backup", "verify", target).exit_code == 0
     trial = json.loads(run("backup", "prune", target, "--keep", "0s", "--dry-run", "--json").stdout)
     assert left.exists()

@@ -11,13 +11,15 @@ import pytest
 
 from backup.stored import EMPTY, SEGMENT_RECORDS, TOPIC, TOPIC_ID, StoredBackup, log_of, s3, write_key_ring
 from cli.logs import run
+from faulty_store import faulty_s3
 from file_systems import BUCKET
 from kafkafmt import Codec
+from kafkafmt.backup import Retention, prune
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.partition_metadata import topic_id
 from kafkafmt.log.topic_configs import read_topic_configs
-from kafkafmt.storage import RemotePath, Storages, read_file
-from kafkafmt.storage.backups import manifest_of
+from kafkafmt.storage import RemotePath, StoragePath, Storages, read_file
+from kafkafmt.storage.backups import generations, manifest_of
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,35 @@ def test_view_when_the_backup_is_on_s3_then_it_is_read_by_ranges(tmp_path: Path,
     assert log_of(LogDirectory(path)) == b"".join(backup.logs)
     only = store.locate(f"backup+s3://{BUCKET}/view!/{TOPIC}-0?key_ring={ring}&generation=1")
     assert read_file(only / f"{0:020}.log") == backup.logs[0]
+
+
+@pytest.mark.parametrize("wanted", [None, "2100-01-01T00:00:00Z"])
+def test_view_when_the_last_generation_is_replaced_and_pruned_before_it_is_read_then_has_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str | None
+) -> None:
+    backup = StoredBackup(tmp_path / "backup", tmp_path)
+    backup.grow()
+
+    def read(path: StoragePath) -> bytes:
+        if len(backup.manifests) == 1 and backup.manifests[0].name in str(path):
+            backup.grow(start_offset=SEGMENT_RECORDS)
+            prune(backup.target, Retention(count=1), grace_seconds=0)
+        return read_file(path)
+
+    monkeypatch.setattr(generations, "read_file", read)
+    assert (
+        log_of(opened(backup.target, **({} if wanted is None else {"generation": wanted}))) == backup.logs[1]
+    )
+
+
+def test_view_when_a_manifest_is_missing_that_is_listed_then_the_error_names_it(tmp_path: Path) -> None:
+    with faulty_s3() as store:
+        backup = StoredBackup(Storages(store.direct_options).locate(f"s3://{BUCKET}/lost"), tmp_path)
+        name = f"{backup.grow().name}.json.zst"
+        store.fail(None, name, how="404", times=None)
+        view = LogDirectory(Storages(store.options).locate(f"backup+s3://{BUCKET}/lost"))
+        with pytest.raises(OSError, match=f"{name}: expected the manifest of a generation, found no such"):
+            view.partitions()
 
 
 @pytest.mark.parametrize("command", [("inspect",), ("verify",), ("serve", "--listen", "127.0.0.1:0")])

@@ -48,7 +48,7 @@ class NotingStore(SegmentStore):
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         """The position is 0."""
 
-    def put(self, segment: SealedSegment) -> None:
+    def put(self, segment: SealedSegment, earlier: object) -> None:
         """As if it were stored."""
         for path in segment.files.values():
             path.unlink()

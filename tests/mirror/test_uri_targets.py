@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from data.real_logs import LOGS, NAMES
+from faulty_store import FaultyStore, faulty_s3
 from file_systems import BUCKET
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, leader_epochs
 from kafkafmt.storage import storage_path, write_file
-from mirror.folders import batches, mirror, put_log
+from mirror.folders import batch, batches, mirror, put_log
+from mirror.running import Mirror, wait_until
+from store_folders import files_in, uri_of
 
 
 @pytest.fixture
@@ -84,3 +88,74 @@ def test_mirror_when_another_topic_of_the_store_has_an_invalid_segment_size_then
     write_file(target / "topics.ini", b"[other]\npartitions = 1\nsegment.bytes = many\n")
     outcome = mirror(tmp_path / "source", store.format("edited"))
     assert (outcome.status, outcome.summary["records"]) == (0, 100), outcome.errors
+
+
+def test_mirror_when_one_of_several_segments_cannot_be_stored_then_the_next_run_continues_before_it(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source"
+    put_log(source / "t-0", batches(0, 600))
+    with faulty_s3() as store:
+        target = uri_of(store.options, "refused")
+        store.fail("PUT", f"{0:020}.log", how="403")
+        refused = mirror(source, target, "--segment-bytes", "4k", "--spool", tmp_path)
+        assert refused.status == 2
+        assert f"{0:020}.log" in refused.errors
+        outcome = mirror(source, target, "--spool", tmp_path)
+        assert (outcome.status, outcome.summary["records"]) == (0, 600)
+        assert bytes_of(storage_path(target), "t") == bytes_of(source, "t")
+
+
+def test_mirror_when_it_is_killed_before_leader_epochs_are_stored_then_the_next_run_stores_all(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source"
+    put_log(source / "t-0", [batch(0, partition_leader_epoch=1), batch(10, partition_leader_epoch=2)])
+    with faulty_s3() as store:
+        target = uri_of(store.options, "epochs")
+        store.fail("PUT", LEADER_EPOCH_CHECKPOINT, how="403")
+        assert mirror(source, target, "--spool", tmp_path).status == 2
+        put_log(source / "t-0", [batch(20, partition_leader_epoch=2), batch(30, partition_leader_epoch=3)])
+        assert mirror(source, target, "--spool", tmp_path).status == 0
+        found = leader_epochs(storage_path(target) / "t-0" / LEADER_EPOCH_CHECKPOINT)
+        assert found == [(1, 0), (2, 10), (3, 30)]
+
+
+@contextmanager
+def suspended(store: FaultyStore, source: Path, tmp_path: Path, *options: object) -> Iterator[Mirror]:
+    """A mirror that continues after another one has stored all records, while it was storing its first segment."""
+    target, direct = (uri_of(one, tmp_path.name) for one in (store.options, store.direct_options))
+    store.fail("PUT", ".timeindex", how="503", times=3)
+    with Mirror(source, target, "--spool", tmp_path / "late", *options, log=tmp_path / "log") as late:
+        wait_until(lambda: bool(store.requests_of(".timeindex")), late)
+        with late.frozen():
+            store.heal()
+            other = mirror(source, direct, "--segment-bytes", "4k", "--spool", tmp_path / "other")
+            assert other.status == 0
+            stored = files_in(direct)
+        wait_until(lambda: "another mirror has stored these records" in late.said)
+        assert files_in(direct) == stored
+        yield late
+
+
+def test_mirror_when_it_was_suspended_while_another_one_stored_then_replaces_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    put_log(source / "t-0", batches(0, 600))
+    with faulty_s3() as store:
+        with suspended(store, source, tmp_path) as late:
+            late.summary(status=1)  # it does not know whether the other one has stored all
+        assert bytes_of(storage_path(uri_of(store.options, tmp_path.name)), "t") == bytes_of(source, "t")
+
+
+def test_mirror_when_it_follows_and_was_suspended_then_continues_where_the_other_one_ends(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source"
+    put_log(source / "t-0", batches(0, 600))
+    options = ("--follow", "--segment-bytes", "4k", "--segment-age", 0.1, "--commit-interval", 0.1)
+    with faulty_s3() as store:
+        target = uri_of(store.options, tmp_path.name)
+        with suspended(store, source, tmp_path, *options) as late:
+            put_log(source / "t-0", batches(600, 650))
+            wait_until(lambda: bytes_of(storage_path(target), "t") == bytes_of(source, "t"), late)
+            late.stop()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from data.real_logs import LOGS
 from kafkafmt.log import LogDirectory
 from kafkafmt.storage import Storages
+from kafkafmt.storage.tiered.view import TieredFileSystem
 
 pytest.importorskip("pyarrow.fs")
 
@@ -63,3 +66,18 @@ def test_logs_when_copied_without_any_other_file_then_are_all_read(store: Path) 
         if file.suffix != ".log":
             file.unlink()
     assert base_offsets(store) == OFFSETS
+
+
+def test_segments_when_deleted_while_a_reader_follows_then_are_forgotten_and_the_others_are_kept(
+    store: Path,
+) -> None:
+    view = TieredFileSystem(store)
+    deleted, kept = (
+        weakref.ref(view.load()["segments-0"][f"{offset:020d}.log"]) for offset in (OFFSETS[0], OFFSETS[-1])
+    )
+    for file in (store / PARTITION).glob(f"{named(OFFSETS[0])}.*"):
+        file.unlink()
+    listed = view.load()["segments-0"]
+    gc.collect()
+    assert deleted() is None
+    assert listed[f"{OFFSETS[-1]:020d}.log"] is kept()

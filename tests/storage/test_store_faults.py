@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from faulty_store import FaultyStore, faulty_s3
+from faulty_store import FaultyStore, How, faulty_s3
 from file_systems import BUCKET
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.log import LogDirectory
 from kafkafmt.records.channel import TruncatedFileError
 from kafkafmt.records.retries import Retries, StoreError
 from kafkafmt.storage import RemotePath, Storages, read_file, storage_of, write_file
+from kafkafmt.storage.upload import Upload
 from kafkafmt.types import TopicPartition
 from log.samples import batches, name, put_segment
 
@@ -285,6 +287,47 @@ def test_new_file_when_the_answer_to_its_upload_is_lost_then_is_no_other_writers
     path.storage.write_new(path, [DATA])
     assert fault.hits == 1
     assert read_file(path) == DATA
+
+
+def test_upload_when_another_writer_stores_the_file_meanwhile_then_is_refused_and_that_one_stays(
+    folder: RemotePath, tmp_path: Path
+) -> None:
+    path, source = folder / "object", tmp_path / "source"
+    source.write_bytes(bytes(LARGE))
+
+    class LateFile(io.FileIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if not path.unlisted().exists():
+                write_file(path, DATA)
+            return super().read(size)
+
+    upload = Upload(path.storage.filesystem, path.path, path.uri, Retries(), path.path)  # type: ignore[arg-type]
+    with LateFile(source) as file, pytest.raises(FileExistsError):
+        upload.run(file, LARGE)
+    for refused in (path, folder / "index"):
+        with pytest.raises(FileExistsError):
+            path.storage.put_unless(source, refused, path)
+    assert read_file(path) == DATA
+    assert files(folder) == ["object"]
+
+
+@pytest.mark.parametrize("how", ["lost", "cut"])
+@pytest.mark.parametrize("size", [len(DATA), LARGE])
+def test_upload_that_is_to_replace_nothing_when_an_attempt_fails_then_is_complete(
+    store: FaultyStore, folder: RemotePath, tmp_path: Path, how: How, size: int
+) -> None:
+    path, source = folder / "object", tmp_path / "source"
+    data = bytes(range(256)) * (size // 256)
+    source.write_bytes(data)
+    fault = store.fail("PUT", "object", how=how, after_bytes=1000)
+    path.storage.put_unless(source, path, path)
+    assert fault.hits == 1
+    assert read_file(path) == data
+    assert files(folder) == ["object"]
+
+
+def files(folder: RemotePath) -> list[str]:
+    return [name for name, _ in folder.storage.walk(folder)]
 
 
 def test_upload_when_the_store_keeps_less_then_is_repeated_and_at_last_deleted(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafkafmt.storage import StoragePath
-from kafkafmt.storage.backups.errors import BackupError
+from kafkafmt.storage.backups.errors import BackupError, MissingGenerationError
 from kafkafmt.storage.backups.generations import generation_names, read_generation, read_identity
 from kafkafmt.storage.backups.manifest import BackedUpSegment, Manifest
 
@@ -44,7 +44,7 @@ def list_generations(folder: StoragePath) -> Iterator[GenerationSummary]:
     for name in generation_names(folder):
         try:
             yield _summary(read_generation(folder, name), known)
-        except FileNotFoundError:
+        except MissingGenerationError:
             continue  # pruned meanwhile
         except BackupError as error:
             yield GenerationSummary(name, error=str(error))

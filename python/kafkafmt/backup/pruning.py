@@ -1,28 +1,37 @@
 """Delete old generations of a backup, and the objects that no generation names.
 
 Manifests are deleted first, the oldest first, and then the objects. So a run that is killed at any step leaves
-generations whose objects are all there. A backup may run at the same time: the last generation, which it continues, is
-always kept, and objects that are younger than a grace period are kept, as a generation may be about to name them.
+generations whose objects are all there. A backup may run at the same time:
+
+- The last generation, which it continues, is always kept.
+- Objects that are younger than a grace period are kept, as a generation may be about to name them.
+- Generations that were just written do not replace earlier ones yet. Of two backups that write at the same moment, each
+  deletes its own generation again.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafkafmt.backup.listing import segments_of
 from kafkafmt.storage import FileStatus, StoragePath, is_temporary_name, storage_of
-from kafkafmt.storage.backups.errors import BackupError
+from kafkafmt.storage.backups.errors import BackupError, MissingGenerationError
 from kafkafmt.storage.backups.generations import (
+    GENERATION_SUFFIX,
     generation_names,
     generation_path,
     read_generation,
     read_identity,
+    read_listed,
 )
 from kafkafmt.storage.backups.manifest import GENERATIONS_FOLDER, SEGMENTS_FOLDER, Manifest
 
 DEFAULT_GRACE_SECONDS = 24 * 60 * 60
+# The age at which a generation is no longer deleted by the backup that wrote it.
+_SETTLED_SECONDS = 10 * 60
 # A file of a segment, or a temporary file of one that a killed run has left: its place and name without suffixes.
 _FILE = re.compile(r"(?P<folder>[^/]+/[^/]+/\d{1,10})/\.?(?P<stem>\d{20}-[0-9a-f]{32})\..*", re.ASCII)
 
@@ -31,7 +40,7 @@ _FILE = re.compile(r"(?P<folder>[^/]+/[^/]+/\d{1,10})/\.?(?P<stem>\d{20}-[0-9a-f
 class Retention:
     """What is kept. One of `seconds`: generations that are at most so old; or `count`: the last ones.
 
-    The last generation is always kept.
+    The last generation is always kept, and the one before it until the last one is 10 minutes old.
     """
 
     seconds: float | None = None
@@ -64,17 +73,17 @@ def prune(
     """Delete old generations of the backup in a folder, and objects that no generation names.
 
     grace_seconds: the least age of an object that is deleted. It must be longer than the time from the upload of a
-    segment to the generation that names it.
+    segment to the generation that names it. If it is shorter than 10 minutes, it replaces them.
 
     Raises BackupError before anything is deleted if a manifest cannot be read whose age or objects are needed, and
     OSError.
     """
     read_identity(folder)
     now = time.time()
-    names = generation_names(folder)
-    if not names:
-        raise BackupError(f"{folder}: expected a generation of a backup, found none")
-    expired, referenced = _read_kept(folder, names, retention, now)
+    settled_before = now - min(grace_seconds, _SETTLED_SECONDS)
+    names, expired, referenced = read_listed(
+        folder, lambda names: (names, *_read_kept(folder, names, retention, now, settled_before))
+    )
     report = PruneReport(expired)
     if not dry_run:
         for name in expired:
@@ -86,7 +95,8 @@ def prune(
     report.kept = [name for name in generation_names(folder) if name not in expired]
     for name in report.kept:
         if name not in names:  # written meanwhile
-            referenced |= _objects(read_generation(folder, name))
+            with suppress(MissingGenerationError):  # and deleted by the backup that wrote it
+                referenced |= _objects(read_generation(folder, name))
     unnamed = _left_in_generations(folder)
     for name, status in sorted(found.items()):
         match = _FILE.fullmatch(name)
@@ -121,22 +131,37 @@ def _delete(folder: StoragePath, name: str) -> None:
 
 
 def _read_kept(
-    folder: StoragePath, names: list[str], retention: Retention, now: float
+    folder: StoragePath, names: list[str], retention: Retention, now: float, settled_before: float
 ) -> tuple[list[str], set[str]]:
     """Return the generations that are not kept, and the objects that the others name.
 
     By age each generation is read: the clock of a run may have been wrong, so an old one may follow a young one.
     """
-    expired = [] if retention.count is None else names[: -retention.count]
+    if not names:
+        raise BackupError(f"{folder}: expected a generation of a backup, found none")
+    last = _last_written_before(folder, names, settled_before)
+    counted = set() if retention.count is None else {*names[: -retention.count]}
+    expired: list[str] = []
     objects: set[str] = set()
-    for name in names[len(expired) :]:
+    for name in names:
+        if name < last and name in counted:
+            expired.append(name)
+            continue
         manifest = read_generation(folder, name)
         is_old = retention.seconds is not None and manifest.created_ms < (now - retention.seconds) * 1000
-        if is_old and name != names[-1]:
+        if is_old and name < last:
             expired.append(name)
         else:
             objects |= _objects(manifest)
     return expired, objects
+
+
+def _last_written_before(folder: StoragePath, names: list[str], before: float) -> str:
+    """Return the last generation that was written before a time; the first of all if there is none."""
+    place = folder / GENERATIONS_FOLDER
+    written = {name: status.st_mtime_ns / 1e9 for name, status in storage_of(place).walk(place)}
+    settled = [one for one in names if written.get(f"{one}{GENERATION_SUFFIX}", before) < before]
+    return settled[-1] if settled else names[0]
 
 
 def _objects(manifest: Manifest) -> set[str]:

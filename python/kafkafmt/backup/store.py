@@ -40,6 +40,7 @@ from kafkafmt.storage.backups.manifest import (
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
     from kafkafmt.backup.groups import GroupOffsets
@@ -169,7 +170,7 @@ class BackupStore(SegmentStore):
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         self._partition(topic_partition).next_offset = position
 
-    def put(self, segment: SealedSegment) -> BackedUpSegment:
+    def put(self, segment: SealedSegment, earlier: Future[BackedUpSegment] | None) -> BackedUpSegment:
         topic, partition = segment.topic_partition
         name = f"{segment.base_offset:020}-{secrets.token_hex(16)}"
         folder = f"{SEGMENTS_FOLDER}/{topic}/{segment.topic_id or 'none'}/{partition}"

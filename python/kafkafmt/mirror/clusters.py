@@ -27,8 +27,9 @@ from kafkafmt.types import TopicPartition
 _BOOTSTRAP_MS = 5000
 _OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 _ALTERED = "OK"
-# A group that only commits offsets has no protocol.
-_CONSUMER_PROTOCOLS = frozenset({"", "consumer"})
+# The protocol types of groups that commit offsets: of consumers, and of Kafka Streams (KIP-1071). A group that only
+# commits offsets has none.
+_OFFSET_PROTOCOLS = frozenset({"", "consumer", "streams"})
 # Options that the mirror itself sets from its own options, or relies on.
 _RESERVED = frozenset(
     {
@@ -287,11 +288,9 @@ class MirrorCluster:
         return int(found[asked].offset)
 
     def consumer_groups(self) -> list[str]:
-        """Return the names of all groups of consumers. Raises KafkaError."""
+        """Return the names of all groups of consumers and of Kafka Streams. Raises KafkaError."""
         return sorted(
-            one["group_id"]
-            for one in self._admin.list_groups()
-            if one["protocol_type"] in _CONSUMER_PROTOCOLS
+            one["group_id"] for one in self._admin.list_groups() if one["protocol_type"] in _OFFSET_PROTOCOLS
         )
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:

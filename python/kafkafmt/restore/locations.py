@@ -11,7 +11,7 @@ from kafkafmt.log.internal_topics.offsets import CONSUMER_OFFSETS, consumer_offs
 from kafkafmt.log.internal_topics.sources import LogSources
 from kafkafmt.restore.errors import RestoreError
 from kafkafmt.storage import StoragePath, is_uri, storage_path
-from kafkafmt.storage.backups.generations import choose_generation, is_backup, read_generation, read_identity
+from kafkafmt.storage.backups.generations import is_backup, read_chosen, read_identity
 from kafkafmt.storage.backups.manifest import BACKUP_FILE, GroupOffset
 from kafkafmt.storage.locations import VIEW_OPTIONS, view_of, with_view_option
 
@@ -66,11 +66,10 @@ def find_source(options: RestoreOptions) -> RestoredFrom:
 
 def _of_backup(base: StoragePath, settings: Mapping[str, str], end: str) -> RestoredFrom:
     identity = read_identity(base)
-    generation = choose_generation(base, settings.get("generation"))
-    groups = read_generation(base, generation).groups
-    name = f"restore of backup {identity.id} generation {generation}{end}"
-    path = view_of("backup", base, {**settings, "generation": generation})
-    return RestoredFrom(path, name, generation, groups)
+    manifest = read_chosen(base, settings.get("generation"))
+    name = f"restore of backup {identity.id} generation {manifest.name}{end}"
+    path = view_of("backup", base, {**settings, "generation": manifest.name})
+    return RestoredFrom(path, name, manifest.name, manifest.groups)
 
 
 def _without_view(text: str) -> tuple[str, dict[str, str]]:

@@ -215,6 +215,16 @@ class RemoteStorage:
         self.upload(source, path)
         source.unlink()
 
+    def put_unless(self, source: Path, path: RemotePath, there: RemotePath) -> None:
+        """Move a complete local file here as `put` does, unless the file `there` exists. Raises FileExistsError then.
+
+        It is looked up immediately before the file is published, also if this process was suspended meanwhile. If
+        `there` is `path`, a file with the same bytes is no error.
+        """
+        with source.open("rb") as file:
+            self._upload(path, file, os.fstat(file.fileno()).st_size, there.path)
+        source.unlink()
+
     def upload(self, source: Path, path: RemotePath) -> None:
         """Copy a complete local file here, as `put` does, but keep the source."""
         with source.open("rb") as file:
@@ -233,8 +243,8 @@ class RemoteStorage:
         except file_system_errors() as error:
             raise file_system_error(error, "cannot be copied", source.uri) from error
 
-    def _upload(self, path: RemotePath, source: IO[bytes], size: int) -> None:
-        upload = Upload(self._writable(path), path.path, path.uri, self.retries)
+    def _upload(self, path: RemotePath, source: IO[bytes], size: int, unless: str | None = None) -> None:
+        upload = Upload(self._writable(path), path.path, path.uri, self.retries, unless)
         # In a thread, so that an interrupt does not end the upload in the middle: its stream would publish its part.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(upload.run, source, size).result()

@@ -2,11 +2,17 @@
 
 An object store publishes an object when its stream is closed. Elsewhere the file is written under a temporary name and
 renamed. After that the size is compared with what was sent.
+
+An upload with a condition keeps it also if this process is suspended for some time. An upload of several requests
+cannot be given up, and may be completed long after it began. So such a file is first uploaded under a temporary name.
+Then the condition is checked, and the file is copied within the store by one request.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import posixpath
 import secrets
 from dataclasses import dataclass
@@ -23,21 +29,31 @@ _COPY_BYTES = 1024 * 1024
 # Parts of an upload that the store has not answered yet are in memory, up to this size.
 _PENDING_BYTES = 64 * 1024 * 1024
 _FAILURE = "cannot be written"
+# PyArrow uploads an object of fewer bytes by one request.
+_ONE_REQUEST_BYTES = 5 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload to `path`, whose URI is for errors. Failed attempts are repeated from the start of the file."""
+    """An upload to `path`, whose URI is for errors. Failed attempts are repeated from the start of the file.
+
+    unless: the path of a file whose presence forbids the upload. It is looked up immediately before the file is
+    published. If it is `path`, a file with the same bytes is no error: the answer to an earlier attempt may be lost.
+    """
 
     filesystem: FileSystem
     path: str
     uri: str
     retries: Retries
+    unless: str | None = None
 
     def run(self, source: IO[bytes], size: int) -> None:
-        """Upload the first `size` bytes of a local file. Raises OSError; then an object of a wrong size is deleted."""
+        """Upload the first `size` bytes of a local file. Raises OSError; then an object of a wrong size is deleted.
+
+        Raises FileExistsError if the file `unless` is there.
+        """
         written = self.path
-        if self.filesystem.type_name not in OBJECT_STORES:
+        if not self._is_object_store or (self.unless is not None and size >= _ONE_REQUEST_BYTES):
             folder, _, name = self.path.rpartition("/")
             written = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
         try:
@@ -48,10 +64,18 @@ class Upload:
             if is_wrong or written != self.path:
                 with contextlib.suppress(*file_system_errors()):
                     self.filesystem.delete_file(self.path if is_wrong else written)
+            if isinstance(error, FileExistsError):
+                raise
             raise file_system_error(error, _FAILURE, self.uri) from error
 
+    @property
+    def _is_object_store(self) -> bool:
+        return self.filesystem.type_name in OBJECT_STORES
+
     def _attempt(self, source: IO[bytes], size: int, written: str) -> None:
-        if written != self.path:
+        if self._is_there(source, size):
+            return
+        if not self._is_object_store:
             self.filesystem.create_dir(posixpath.dirname(self.path))
         # As it is: PyArrow would compress a file whose name ends in .zst or .gz.
         with self.filesystem.open_output_stream(written, compression=None) as stream:
@@ -60,12 +84,41 @@ class Upload:
                 if (position + _COPY_BYTES) % _PENDING_BYTES == 0:
                     stream.flush()
         if written != self.path:
+            if self._is_there(source, size):
+                self.filesystem.delete_file(written)
+                return
             self._rename(written)
         stored = self.filesystem.get_file_info(self.path).size or 0
         if stored != size:
+            if self.unless is not None:
+                self.filesystem.delete_file(
+                    self.path
+                )  # or the next attempt takes it for that of another writer
             raise _WrongSizeError(f"expected {size} bytes in the store, found {stored}")
 
+    def _is_there(self, source: IO[bytes], size: int) -> bool:
+        """Return whether the file is there already. Raises FileExistsError if another one forbids the upload."""
+        if self.unless is None:
+            return False
+        found = self.filesystem.get_file_info(self.unless)
+        if not found.is_file:
+            return False
+        if self.unless != self.path or found.size != size or not self._has_bytes(source, size):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.unless)
+        return True
+
+    def _has_bytes(self, source: IO[bytes], size: int) -> bool:
+        with self.filesystem.open_input_stream(self.path, compression=None) as stored:
+            return all(
+                stored.read(_COPY_BYTES) == _read(source, position, min(size - position, _COPY_BYTES))
+                for position in range(0, size, _COPY_BYTES)
+            )
+
     def _rename(self, written: str) -> None:
+        if self._is_object_store:
+            self.filesystem.copy_file(written, self.path)
+            self.filesystem.delete_file(written)
+            return
         if self.filesystem.type_name == "hdfs":  # it does not rename to a name that exists
             with contextlib.suppress(FileNotFoundError):
                 self.filesystem.delete_file(self.path)

@@ -1,8 +1,12 @@
 """A log directory at a URI as a store of sealed segments: each partition is a folder with segments and their indexes.
 
-An object store cannot append to a file, so a segment is stored whole: its indexes first, its `.log` last. A partition
-continues at the end of its last `.log`. Files that a killed mirror stored without a `.log` are stored again, or are
-ignored by readers.
+An object store cannot append to a file, so a segment is stored whole: its indexes and leader epochs first, its `.log`
+last. A partition continues at the end of its last `.log`, so the `.log` files of a partition are stored in order. Files
+that a killed mirror stored without a `.log` are stored again, or are ignored by readers.
+
+A store has no locks. A mirror that was suspended may continue after another one has taken over its partitions. So a
+`.log` never replaces one of other bytes: the first batch that is not stored yet has the same offset for both mirrors.
+No store decides between two writers, so the `.log` is looked up immediately before each request that publishes a file.
 """
 
 from __future__ import annotations
@@ -20,19 +24,20 @@ from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpoch, leade
 from kafkafmt.log.partition_metadata import FILE_NAME as METADATA_FILE
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.producer_states import ProducerStates
-from kafkafmt.log.segment import SNAPSHOT_SUFFIX, Segment, is_segment_file_name, segment_file_name
+from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, is_segment_file_name, segment_file_name
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
 from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
-from kafkafmt.mirror.targets.sealed import SegmentStore
+from kafkafmt.mirror.targets.sealed import SegmentConflictError, SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
-from kafkafmt.storage import RemotePath, read_file, storage_of, write_file
+from kafkafmt.storage import RemotePath, is_temporary_name, read_file, storage_of, write_file
 from kafkafmt.storage.publication import private_folder
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from uuid import UUID
 
     from kafkafmt.mirror.clusters import MirrorCluster
@@ -73,7 +78,6 @@ class PlainStore(SegmentStore):
         self._ends: dict[TopicPartition, int] = {}  # of the stored segments; 0 if there is none
         self._last: dict[TopicPartition, Segment] = {}
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
-        self._changed_epochs: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
@@ -123,6 +127,8 @@ class PlainStore(SegmentStore):
         names: list[str] = []
         with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
             names = [entry.name for entry in entries]
+        for name in filter(is_temporary_name, names):  # left by a mirror that was killed
+            folder.storage.delete(folder / name)
         logs = sorted(name for name in names if is_segment_file_name(name))
         end = 0
         if logs:
@@ -133,7 +139,10 @@ class PlainStore(SegmentStore):
         self._epochs[topic_partition] = []
         if LEADER_EPOCH_CHECKPOINT in names:
             with suppress(BrokerFileError, FileNotFoundError):
-                self._epochs[topic_partition] = leader_epochs(folder / LEADER_EPOCH_CHECKPOINT)
+                # Later ones are of a segment that was not stored.
+                self._epochs[topic_partition] = [
+                    one for one in leader_epochs(folder / LEADER_EPOCH_CHECKPOINT) if one.start_offset < end
+                ]
         position = self._read_position(folder) if POSITION_FILE in names else None
         if position is not None:
             self._positions[topic_partition] = position
@@ -157,22 +166,24 @@ class PlainStore(SegmentStore):
         if not self._ends[topic_partition] and position:
             self._keep(topic_partition, position)
 
-    def put(self, segment: SealedSegment) -> None:
+    def put(self, segment: SealedSegment, earlier: Future[None] | None) -> None:
         folder = self._folder(segment.topic_partition)
+        log = folder / segment_file_name(segment.base_offset)
+        if earlier is not None:
+            earlier.result()  # if it was not stored, this one must not be stored
         end = folder / segment_file_name(segment.next_offset, SNAPSHOT_SUFFIX)
         write_file(end, segment.end_snapshot)
-        for suffix, path in segment.files.items():  # the .log comes last
-            storage_of(folder).put(path, folder / segment_file_name(segment.base_offset, suffix))
+        try:
+            for suffix, path in segment.files.items():  # the .log comes last
+                if suffix == LOG_SUFFIX:
+                    self._store_epochs(segment, folder)
+                stored = folder / segment_file_name(segment.base_offset, suffix)
+                folder.storage.put_unless(path, stored, log)
+        except FileExistsError:
+            raise SegmentConflictError(str(log)) from None
 
-    def add(self, segment: SealedSegment, stored: object) -> None:
-        topic_partition = segment.topic_partition
-        self._ends[topic_partition] = segment.next_offset
-        epochs = self._epochs[topic_partition]
-        known = epochs[-1].epoch if epochs else -1
-        new = [LeaderEpoch(*one) for one in segment.leader_epochs if one[0] > known]
-        if new:
-            epochs += new
-            self._changed_epochs.add(topic_partition)
+    def add(self, segment: SealedSegment, stored: None) -> None:
+        self._ends[segment.topic_partition] = segment.next_offset
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
@@ -180,15 +191,22 @@ class PlainStore(SegmentStore):
                 self._keep(topic_partition, position)
 
     def complete_commit(self, *, is_last: bool) -> None:
-        while self._changed_epochs:
-            topic_partition = self._changed_epochs.pop()
-            epochs = self._epochs[topic_partition]
-            lines = ["0", str(len(epochs)), *(f"{one.epoch} {one.start_offset}" for one in epochs)]
-            path = self._folder(topic_partition) / LEADER_EPOCH_CHECKPOINT
-            write_file(path, "".join(f"{line}\n" for line in lines).encode("ascii"))
+        """Do nothing: segments and positions are durable already."""
 
     def close(self) -> None:
         """Do nothing: an object store has no locks."""
+
+    def _store_epochs(self, segment: SealedSegment, folder: RemotePath) -> None:
+        """Store the leader epochs of the log up to the end of a segment, if it has new ones."""
+        epochs = self._epochs[segment.topic_partition]
+        known = epochs[-1].epoch if epochs else -1
+        new = [LeaderEpoch(*one) for one in segment.leader_epochs if one[0] > known]
+        if new:
+            epochs += new
+            lines = ["0", str(len(epochs)), *(f"{one.epoch} {one.start_offset}" for one in epochs)]
+            write_file(
+                folder / LEADER_EPOCH_CHECKPOINT, "".join(f"{line}\n" for line in lines).encode("ascii")
+            )
 
     def _keep(self, topic_partition: TopicPartition, position: int) -> None:
         """Save a position after the end of the stored segments, as a local folder has it."""

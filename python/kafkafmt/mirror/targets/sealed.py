@@ -3,6 +3,8 @@
 Batches are written to a spool, a local folder. A segment is sealed when it is full or old enough, or when the spool is
 full. Threads then store sealed segments, while the mirror continues. A `SegmentStore` says where, and where each
 partition continues after a restart. Only segments that are stored count.
+
+If another mirror has stored a segment in place of this one's, all partitions begin again where the store has them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
 
 from kafkafmt._util.descriptors import max_open_logs
 from kafkafmt._util.staging import StagedFolder
@@ -35,7 +39,13 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.statistics import Statistics, Stopped, Way
     from kafkafmt.types import TopicPartition
 
+_log = structlog.get_logger()
+
 _STORED_AT_ONCE = 4
+
+
+class SegmentConflictError(Exception):
+    """Another mirror has stored a segment in place of one of this mirror. The message is the path."""
 
 
 class SegmentStore(Protocol):
@@ -61,8 +71,13 @@ class SegmentStore(Protocol):
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         """Note that the partition begins at this position of the source."""
 
-    def put(self, segment: SealedSegment) -> Any:
-        """Store the files of a segment. Returns what `add` needs. Called in threads. Raises OSError."""
+    def put(self, segment: SealedSegment, earlier: Future[Any] | None) -> Any:
+        """Store the files of a segment. Returns what `add` needs. Called in threads.
+
+        earlier: stores the segment before this one; None if that was added. It was started before this call.
+
+        Raises OSError, and SegmentConflictError.
+        """
 
     def add(self, segment: SealedSegment, stored: Any) -> None:
         """Note that a segment was stored. The segments of a partition arrive in order."""
@@ -97,9 +112,19 @@ class SealedTarget(Target):
         )
         self._open_bytes = self._storing_bytes = 0
         self._ending: set[TopicPartition] = set()
+        # Another mirror has stored a segment in place of one in `_storing`, where these stay until `forget`.
+        self._lost: set[TopicPartition] = set()
+        self._has_loss = False
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
         self._configs.update(self._store.prepare(topics, again=again))
+
+    def take_loss(self) -> bool:
+        taken, self._has_loss = self._has_loss, False
+        if taken:  # what is being stored must be in the store before the partitions begin again
+            wait([future for storing in self._storing.values() for _, future in storing])
+            self._collect()
+        return taken
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         self._topic_ids[topic_partition] = topic_id
@@ -149,7 +174,11 @@ class SealedTarget(Target):
     def make_durable(self) -> None:
         """Wait until the segments of finished partitions are stored. Raises OSError if that has failed."""
         self._collect()
-        while left := [future for one in self._ending for _, future in self._storing.get(one, ())]:
+        while True:
+            ending = self._ending - self._lost
+            left = [future for one in ending for _, future in self._storing.get(one, ())]
+            if not left:
+                return
             wait(left, return_when=FIRST_COMPLETED)
             self._collect()
 
@@ -166,6 +195,7 @@ class SealedTarget(Target):
             if segment is not None:
                 self._open_bytes -= segment.size_in_bytes
                 segment.release()
+            self._drop_lost(one)
             self._ending.discard(one)
             self._topic_ids.pop(one, None)
             self._producers.pop(one, None)
@@ -226,29 +256,53 @@ class SealedTarget(Target):
         del self._open[topic_partition]  # now: a segment that could not be sealed must stay in `not_durable`
         self._open_bytes -= segment.size_in_bytes
         self._storing_bytes += segment.size_in_bytes
-        self._storing[topic_partition].append((sealed, self._threads.submit(self._store.put, sealed)))
+        storing = self._storing[topic_partition]
+        earlier = storing[-1][1] if storing else None
+        storing.append((sealed, self._threads.submit(self._store.put, sealed, earlier)))
 
     def _collect(self) -> None:
         """Note what was stored, and remove it from the spool. Raises OSError if storing has failed."""
-        for topic_partition in list(self._storing):
+        for topic_partition in self._storing.keys() - self._lost:
             storing = self._storing[topic_partition]
             while storing and storing[0][1].done():
                 sealed, future = storing[0]
-                self._store.add(sealed, future.result())
+                try:
+                    self._store.add(sealed, future.result())
+                except SegmentConflictError as error:
+                    self._lost.add(topic_partition)
+                    self._has_loss = True
+                    _log.warning(
+                        "another mirror has stored these records; all partitions begin again after what is stored",
+                        partition=str(topic_partition),
+                        path=str(error),
+                    )
+                    break
                 storing.popleft()
-                self._storing_bytes -= sealed.size_in_bytes
-                for path in sealed.files.values():
-                    path.unlink(missing_ok=True)
-                sealed.files[LOG_SUFFIX].parent.rmdir()
+                self._remove_stored(sealed)
             if not storing:
                 del self._storing[topic_partition]
+
+    def _drop_lost(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self._lost:
+            self._lost.discard(topic_partition)
+            storing = self._storing.pop(topic_partition)
+            wait([future for _, future in storing])
+            for sealed, _ in storing:
+                self._remove_stored(sealed)
+
+    def _remove_stored(self, sealed: SealedSegment) -> None:
+        """Remove a segment from the spool."""
+        self._storing_bytes -= sealed.size_in_bytes
+        for path in sealed.files.values():
+            path.unlink(missing_ok=True)
+        sealed.files[LOG_SUFFIX].parent.rmdir()
 
     def _empty_spool(self) -> None:
         """Seal the largest segments, and wait until the spool has room."""
         most = self._sealing.spool_bytes
         while self._open_bytes > most // 2:
             self._seal(max(self._open, key=lambda one: self._open[one].size_in_bytes))
-        while self._storing_bytes and self._open_bytes + self._storing_bytes > most:
+        while not self._lost and self._storing_bytes and self._open_bytes + self._storing_bytes > most:
             futures = [future for storing in self._storing.values() for _, future in storing]
             wait(futures, return_when=FIRST_COMPLETED)
             self._collect()

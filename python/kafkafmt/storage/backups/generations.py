@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import TypeVar
 
-from kafkafmt.storage.backups.errors import BackupError
+from kafkafmt.storage.backups.errors import BackupError, MissingGenerationError
 from kafkafmt.storage.backups.json_fields import Fields
 from kafkafmt.storage.backups.manifest import (
     BACKUP_FILE,
@@ -19,6 +21,7 @@ from kafkafmt.storage.paths import StoragePath, read_file, storage_of
 
 GENERATION_SUFFIX = ".json.zst"
 _MOST_NUMBER_DIGITS = 19
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,16 @@ def generation_names(folder: StoragePath) -> list[str]:
 def read_generation(folder: StoragePath, name: str) -> Manifest:
     """Read the manifest of a generation.
 
-    Raises BackupError if it is malformed or that of another generation, and OSError.
+    Raises MissingGenerationError, BackupError if it is malformed or that of another generation, and OSError.
     """
     path = generation_path(folder, name)
-    manifest = Manifest.decode(read_file(path), str(path))
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
+        raise MissingGenerationError(
+            f"{path}: expected the manifest of a generation, found no such file"
+        ) from None
+    manifest = Manifest.decode(data, str(path))
     if manifest.name != name:
         raise BackupError(f"{path}: name: expected generation {name}, found {manifest.name}")
     return manifest
@@ -88,7 +97,38 @@ def choose_generation(folder: StoragePath, wanted: str | None = None) -> str:
     wanted: a name; a number; or a time in ISO 8601, UTC without an offset: then the last generation that was created at
     or before it. By default the last one. Raises BackupError if there is no such generation, and OSError.
     """
+    return read_listed(folder, lambda names: _chosen(folder, names, wanted))
+
+
+def read_chosen(folder: StoragePath, wanted: str | None = None, known: Manifest | None = None) -> Manifest:
+    """Read the generation that `choose_generation` returns. `known` is returned if it is of that generation.
+
+    Raises BackupError and OSError.
+    """
+
+    def read(names: list[str]) -> Manifest:
+        name = _chosen(folder, names, wanted)
+        return known if known is not None and known.name == name else read_generation(folder, name)
+
+    return read_listed(folder, read)
+
+
+def read_listed(folder: StoragePath, read: Callable[[list[str]], _T]) -> _T:
+    """Call `read` with the names of all generations, and again if one of them was deleted meanwhile.
+
+    Raises MissingGenerationError if a manifest is missing that the next listing still has.
+    """
     names = generation_names(folder)
+    while True:
+        try:
+            return read(names)
+        except MissingGenerationError:
+            earlier, names = names, generation_names(folder)
+            if names == earlier:
+                raise
+
+
+def _chosen(folder: StoragePath, names: list[str], wanted: str | None) -> str:
     if not names:
         raise BackupError(f"{folder}: expected a generation of a backup, found none")
     if wanted is None:

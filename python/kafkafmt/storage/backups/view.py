@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.storage.backups.errors import BackupError
-from kafkafmt.storage.backups.generations import choose_generation, read_generation, read_identity
+from kafkafmt.storage.backups.generations import read_chosen, read_identity
 from kafkafmt.storage.backups.manifest import (
     BackedUpPartition,
     BackedUpSegment,
@@ -71,9 +71,9 @@ class BackupFileSystem(ViewFileSystem):
         try:
             if self._backup_id is None:
                 self._backup_id = read_identity(self._base).id
-            name = choose_generation(self._base, self._generation)
-            if self._loaded is None or self._loaded[0].name != name:
-                manifest = read_generation(self._base, name)
+            known = None if self._loaded is None else self._loaded[0]
+            manifest = read_chosen(self._base, self._generation, known)
+            if self._loaded is None or manifest is not known:
                 self._loaded = manifest, self._tree_of(manifest)
         except BackupError as error:
             place, _, message = str(error).partition(": ")

@@ -11,7 +11,7 @@ which may contain `-`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,7 +30,7 @@ from kafkafmt.storage.keys import KeyRing, KeyRingError
 from kafkafmt.storage.paths import StoragePath, read_file, side_by_side
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.manifest import SegmentManifest, SegmentMetadata
-from kafkafmt.storage.tiered.objects import StoredObjects, StoredPartition, grouped
+from kafkafmt.storage.tiered.objects import OpenedSegments, StoredObjects, StoredPartition, grouped
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import ViewFile
 
@@ -60,11 +60,14 @@ def find_partitions(root: StoragePath, found: Mapping[str, FileStatus]) -> list[
 
 
 class SegmentReader:
-    """Reads the manifests of segments, and opens their files. A manifest is read once."""
+    """Reads the manifests of segments, and opens their files. A manifest is read once.
+
+    opened: the segments whose manifests were read.
+    """
 
     def __init__(self, key_ring: KeyRing | None, cache: ChunkCache) -> None:
         self._key_ring, self._cache = key_ring, cache
-        self._read: dict[tuple[str, int, int], RemoteSegment] = {}
+        self.opened = OpenedSegments(MANIFEST)
 
     def segments(self, stored: StoredPartition) -> list[RemoteSegment]:
         """Return the complete segments of a partition, by base offset. Manifests are read side by side.
@@ -87,27 +90,11 @@ class SegmentReader:
         found = side_by_side(partial(self._segment, stored), complete, in_parallel=in_parallel)
         return sorted(found, key=lambda one: (one.base_offset, one.segment_id))
 
-    def keep(self, partitions: Iterable[StoredPartition]) -> None:
-        """Forget the manifests of all other partitions' segments."""
-        paths = {
-            str(one.paths[MANIFEST][0])
-            for stored in partitions
-            for one in stored.objects.values()
-            if MANIFEST in one.paths
-        }
-        for key in [key for key in self._read if key[0] not in paths]:
-            del self._read[key]
-
     def _segment(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
-        path, status = objects.paths[MANIFEST]
-        key = str(path), status.st_size, status.st_mtime_ns
-        if key not in self._read:
-            self._read[key] = self._opened(stored, objects, path, status.st_mtime_ns)
-        return self._read[key]
+        return self.opened.get(objects, lambda: self._opened(stored, objects))
 
-    def _opened(
-        self, stored: StoredPartition, objects: StoredObjects, path: StoragePath, mtime_ns: int
-    ) -> RemoteSegment:
+    def _opened(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
+        path, status = objects.paths[MANIFEST]
         manifest = SegmentManifest.decode(read_file(path), str(path))
         metadata = manifest.metadata
         if metadata is not None:
@@ -120,7 +107,7 @@ class SegmentReader:
             objects.base_offset,
             -1 if metadata is None else metadata.end_offset,
             () if metadata is None else metadata.leader_epochs,
-            _SegmentFiles(manifest, path, mtime_ns, self._key_ring, self._cache).files(),
+            _SegmentFiles(manifest, path, status.st_mtime_ns, self._key_ring, self._cache).files(),
             -1 if metadata is None else metadata.max_timestamp_ms,
             -1 if metadata is None else metadata.broker_id,
             -1 if metadata is None else metadata.event_timestamp_ms,

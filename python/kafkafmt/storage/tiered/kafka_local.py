@@ -26,7 +26,7 @@ from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex, StoredO
 from kafkafmt.storage.paths import StoragePath, side_by_side
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, LeaderEpochs, read_checkpoint
-from kafkafmt.storage.tiered.objects import StoredObjects, StoredPartition, grouped
+from kafkafmt.storage.tiered.objects import OpenedSegments, StoredObjects, StoredPartition, grouped
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import ViewFile
 
@@ -57,11 +57,14 @@ def find_local_partitions(root: StoragePath, found: Mapping[str, FileStatus]) ->
 
 
 class LocalSegmentReader:
-    """Opens the files of segments, and reads where each segment ends. A segment is read once."""
+    """Opens the files of segments, and reads where each segment ends. A segment is read once.
+
+    opened: the segments that were read.
+    """
 
     def __init__(self, cache: ChunkCache) -> None:
         self._cache = cache
-        self._read: dict[tuple[str, int, int], RemoteSegment] = {}
+        self.opened = OpenedSegments("log")
 
     def segments(self, stored: StoredPartition) -> list[RemoteSegment]:
         """Return the complete segments of a partition, by base offset. Segments are read side by side.
@@ -88,11 +91,7 @@ class LocalSegmentReader:
         return sorted(found, key=lambda one: (one.base_offset, one.segment_id))
 
     def _segment(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
-        path, status = objects.paths["log"]
-        key = str(path), status.st_size, status.st_mtime_ns
-        if key not in self._read:
-            self._read[key] = self._opened(stored, objects)
-        return self._read[key]
+        return self.opened.get(objects, lambda: self._opened(stored, objects))
 
     def _opened(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
         files: dict[str, ViewFile] = {}

@@ -1,14 +1,15 @@
-"""The objects of tiered segments, found by their names in a listing."""
+"""The objects of tiered segments, found by their names in a listing, and the segments that were opened."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kafkafmt.storage.base import FileStatus
 from kafkafmt.storage.paths import StoragePath
+from kafkafmt.storage.tiered.segments import RemoteSegment
 
 
 @dataclass
@@ -28,6 +29,41 @@ class StoredPartition:
     topic_id: str
     partition: int
     objects: dict[str, StoredObjects] = field(default_factory=dict)
+
+
+class OpenedSegments:
+    """The segments that were opened, each once. Several threads may call `get` at the same time, and one `keep`.
+
+    suffix: that of the object whose path, size and time a segment is known by.
+    """
+
+    def __init__(self, suffix: str) -> None:
+        self._suffix = suffix
+        self._segments: dict[tuple[str, int, int], RemoteSegment] = {}
+
+    def get(self, objects: StoredObjects, open_segment: Callable[[], RemoteSegment]) -> RemoteSegment:
+        """Return the segment of these objects, which `open_segment` opens the first time."""
+        key = self._key(objects)
+        found = self._segments.get(key)
+        if found is None:
+            found = self._segments[key] = open_segment()
+        return found
+
+    def keep(self, partitions: Iterable[StoredPartition]) -> None:
+        """Forget all segments but those of these partitions."""
+        kept = {
+            self._key(objects)
+            for stored in partitions
+            for objects in stored.objects.values()
+            if self._suffix in objects.paths
+        }
+        for key in list(self._segments):  # a copy: other threads may add segments
+            if key not in kept:
+                self._segments.pop(key, None)
+
+    def _key(self, objects: StoredObjects) -> tuple[str, int, int]:
+        path, status = objects.paths[self._suffix]
+        return str(path), status.st_size, status.st_mtime_ns
 
 
 _Partition = TypeVar("_Partition", bound=StoredPartition)

@@ -73,7 +73,8 @@ class TieredFileSystem(ViewFileSystem):
             known = kept.get(name)
             folder_of = known[1] if known is not None and known[0] == stamp else None
             self._folders[name] = stamp, folder_of or PartitionFolder(self._loader(one))
-        self._reader.keep(partitions.values())
+        for opened in (self._reader.opened, self._local_reader.opened):
+            opened.keep(partitions.values())
         return {"": {}, **{name: folder for name, (_, folder) in self._folders.items()}}
 
     def _loader(self, stored: StoredPartition) -> Callable[[], list[RemoteSegment]]:
