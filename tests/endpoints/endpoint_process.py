@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import IO
 
@@ -22,12 +22,19 @@ _LISTENING = "listening on "
 
 def lasting_address() -> str:
     """An address for a server that ends and comes back: nobody gets its port meanwhile who asks for any free one."""
+    return f"{HOST}:{lasting_ports(1)}"
+
+
+def lasting_ports(count: int) -> int:
+    """The first of so many unused ports in a row, of those that the system does not choose."""
     given_away = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    first = int(given_away.read_text().split()[0]) if given_away.exists() else FIRST_GIVEN_AWAY
+    end = int(given_away.read_text().split()[0]) if given_away.exists() else FIRST_GIVEN_AWAY
     while True:
-        port = FIRST_LASTING + secrets.randbelow(first - FIRST_LASTING)
-        with suppress(OSError), socket.create_server((HOST, port)):
-            return f"{HOST}:{port}"
+        first = FIRST_LASTING + secrets.randbelow(end - count - FIRST_LASTING)
+        with suppress(OSError), ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server((HOST, port)))
+            return first
 
 
 class EndpointProcess:
@@ -80,7 +87,8 @@ class EndpointProcess:
         line = self._process.stdout.readline()
         if not line.startswith(_LISTENING):
             self.stop()
-            raise RuntimeError(f"{' '.join(self._command)} did not start; it printed {line!r}")
+            log = "" if self._log is None else self._log.read_text()
+            raise RuntimeError(f"{' '.join(self._command)} did not start; it printed {line!r}\n{log}")
         self.port = int(line.rpartition(":")[2])
 
     def _open_log(self) -> AbstractContextManager[IO[str] | None]:

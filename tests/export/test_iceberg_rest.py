@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from broker.jars import ICEBERG_REST
+from endpoints.endpoint_process import HOST, lasting_ports
 from export.kills import preload, run_until_step
 from export.scans import folder_scan, write_log
 from export.test_iceberg import STEPS_IN, offsets
@@ -27,7 +27,6 @@ from oracle.kafka import java
 pytestmark = [pytest.mark.oracle, pytest.mark.full]
 
 SERVER = "org.apache.iceberg.rest.RESTCatalogServer"
-HOST = "127.0.0.1"
 START_SECONDS = 60
 
 
@@ -35,8 +34,7 @@ START_SECONDS = 60
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Run a catalog on SQLite. The value is its properties for pyiceberg."""
     folder = tmp_path_factory.mktemp("catalog")
-    with socket.create_server((HOST, 0)) as found:
-        port = found.getsockname()[1]
+    port = lasting_ports(1)
     environment = {
         **os.environ,
         "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",

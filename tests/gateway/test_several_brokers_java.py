@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from broker.broker import KAFKA_4
 from broker.three_brokers import NODES
-from endpoints.endpoint_process import HOST, EndpointProcess, gateway_process
+from endpoints.endpoint_process import EndpointProcess, gateway_process, lasting_ports
 from gateway.several_brokers import Several
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.xdist_group("several_brokers")]
@@ -39,24 +38,11 @@ def per_broker(
     several: Several, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EndpointProcess]:
     """A gateway with a port for each broker."""
-    ports = f"{(first := free_ports(PORTS))}-{first + PORTS - 1}"
+    ports = f"{(first := lasting_ports(PORTS))}-{first + PORTS - 1}"
     log = tmp_path_factory.mktemp("per-broker") / "gateway.log"
     options = ("--listener-per-broker", ports, "--workers", str(request.param))
     with gateway_process(several.brokers.bootstrap, *options, log=log) as running:
         yield running
-
-
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody uses."""
-    while True:
-        with socket.create_server((HOST, 0)) as first:
-            port: int = first.getsockname()[1]
-        try:
-            for one in range(port, port + count):
-                socket.create_server((HOST, one)).close()
-        except (OSError, OverflowError):
-            continue
-        return port
 
 
 def assert_administered(found: dict[str, str], ports: int) -> None:

@@ -1,5 +1,6 @@
 # A batch that takes records: for the kernels that make rows of records and append them.
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ..columns.column_rows cimport Misfit
@@ -36,9 +37,6 @@ cdef class OpenBatch:
     cdef bint is_closed            # for `append_at_once`
 
     cdef void begin(self) noexcept
-    cdef int check_idle(self) except -1
-    cdef int enter(self) except -1
-    cdef void leave(self) noexcept
     cdef void close(self) noexcept
     cdef bint reserve(self, int64_t more) noexcept nogil
     cdef bint resize(self, Py_ssize_t capacity) noexcept nogil
@@ -62,6 +60,29 @@ cdef class OpenBatch:
         self, RecordRow* row, Py_ssize_t entry, int64_t limit, Misfit* found
     ) noexcept nogil
     cdef void begin_at(self, int64_t offset) noexcept
+
+    @cython.final
+    cdef inline int check_idle(self) except -1:
+        """Raise RuntimeError if a record is being appended. The caller is in a critical section.
+
+        Buffers and headers of a caller may run Python code, which may call this object again, also in another thread.
+        """
+        if self.busy:
+            raise RuntimeError("a builder takes one record at a time")
+        return 0
+
+    @cython.final
+    cdef inline int enter(self) except -1:
+        """Set `busy`, or raise RuntimeError as `check_idle` does. The caller calls `leave`."""
+        with cython.critical_section(self):
+            self.check_idle()
+            self.busy = True
+        return 0
+
+    @cython.final
+    cdef inline void leave(self) noexcept:
+        with cython.critical_section(self):
+            self.busy = False
 
 
 cdef int64_t append_at_once(object batch, RecordRow* row, bint* is_full) noexcept

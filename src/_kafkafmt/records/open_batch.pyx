@@ -5,7 +5,9 @@ build.pyx makes rows of what a caller passes, and compresses and seals a batch a
 
 cimport cython
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
-from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport (
+    INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t,
+)
 from libc.string cimport memset
 
 from ..columns.column_rows cimport *
@@ -117,29 +119,6 @@ cdef class OpenBatch:
         self.done.base_timestamp = self.header.base_timestamp
         self.done.has_base_timestamp = self.header.has_delete_horizon
         self.done.max_timestamp = self.log_append_time
-
-    @cython.final
-    cdef int check_idle(self) except -1:
-        """Raise RuntimeError if a record is being appended. The caller is in a critical section.
-
-        Buffers and headers of a caller may run Python code, which may call this object again, also in another thread.
-        """
-        if self.busy:
-            raise RuntimeError("a builder takes one record at a time")
-        return 0
-
-    @cython.final
-    cdef int enter(self) except -1:
-        """Set `busy`, or raise RuntimeError as `check_idle` does. The caller calls `leave`."""
-        with cython.critical_section(self):
-            self.check_idle()
-            self.busy = True
-        return 0
-
-    @cython.final
-    cdef void leave(self) noexcept:
-        with cython.critical_section(self):
-            self.busy = False
 
     @cython.final
     cdef void close(self) noexcept:

@@ -41,7 +41,7 @@ class Reader:
     @property
     def source(self) -> int | None:
         """The broker that the partition is fetched from."""
-        source: int | None = self.consumer._engine._partitions[self._partition].node_id
+        source: int | None = self.consumer._engine._plan._partitions[self._partition].node_id
         return source
 
     def send_and_read(self, count: int = 10) -> None:
