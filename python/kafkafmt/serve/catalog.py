@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -376,8 +377,10 @@ class Catalog:
         listed: topics whose folders were read just now.
         """
         begun = time.monotonic_ns()
-        names = [name for name in self._without_id if name not in listed][:_IDS_AT_ONCE]
-        if not names or begun < self._ids_due_ns:
+        if begun < self._ids_due_ns:
+            return {}
+        names = [*islice((name for name in self._without_id if name not in listed), _IDS_AT_ONCE)]
+        if not names:
             return {}
         for name in names:
             self._without_id[name] = self._without_id.pop(name)
