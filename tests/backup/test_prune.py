@@ -137,9 +137,11 @@ def test_prune_when_two_backups_write_at_the_same_moment_then_a_whole_generation
     """Each backup finds the generation of the other one, and deletes its own. The prune runs before it does."""
     backup = StoredBackup(tmp_path / "backup", tmp_path)
     earlier = backup.grow()
-    are_written, are_found, is_pruned = threading.Barrier(2), threading.Barrier(3), threading.Event()
+    are_ready, are_written, are_found = (threading.Barrier(count) for count in (2, 2, 3))
+    is_pruned = threading.Event()
 
     def write(path: StoragePath, data: bytes) -> None:
+        are_ready.wait(60)  # neither has found the other one's generation before it writes
         write_file(path, data)
         are_written.wait(60)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -206,6 +207,19 @@ def test_read_when_bodies_are_too_short_always_then_error_names_range_and_sizes(
     text = str(error.value)
     assert text.startswith(f"{path}: cannot read 5000 bytes at position 400: gave up after 3 attempts")
     assert ("found 1000" if how == "short" else "4000 bytes missing") in text
+
+
+def test_read_when_a_body_is_too_short_and_the_last_byte_is_that_of_the_mark_by_chance_then_is_repeated(
+    store: FaultyStore, folder: RemotePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "object"
+    write_file(path, DATA)
+    monkeypatch.setattr(secrets, "token_bytes", lambda size: DATA[5399:5400].rjust(size, b"?"))
+    fault = store.fail("GET", "object", how="short", times=3, after_bytes=1000)
+    with path.storage.open(path) as file:
+        file.seek(400)
+        assert file.read(5000) == DATA[400:5400]
+    assert fault.hits == 3
 
 
 def test_read_when_the_object_became_shorter_then_is_not_repeated(

@@ -38,6 +38,8 @@ _MAX_READ_BYTES = 8 * 1024 * 1024
 _MAX_KEPT_BYTES = 16 * _MAX_READ_BYTES
 _WRITE_BYTES = 128 * 1024
 _MARK_BYTES = 8
+# For bytes.translate: each byte becomes another one.
+_COMPLEMENT = bytes(range(255, -1, -1))
 # The errors of S3 for a range beyond the end of an object, and for an error message that is larger than the memory.
 _MAYBE_BEYOND_END = re.compile("InvalidRange|Failed to flush response stream")
 _NOTHING = memoryview(b"")
@@ -321,21 +323,24 @@ class RemoteFile:
         )  # what is large has checksums, and a request costs more
         if view[-checked:] != mark[-checked:]:
             return filled
-        # The last bytes were not sent, or are those of the mark by chance: one is requested again, into another value.
-        last = bytearray([mark[-1] ^ 0xFF])
-        self._file.seek(position + len(view) - 1)
+        # The last bytes were not sent, or are those of the mark by chance. All bytes in place of the mark are requested
+        # again: the last one may be that of the mark, but not all of them.
+        first = bytes(view[len(view) - len(mark) :])
+        again = bytearray(first.translate(_COMPLEMENT))
+        self._file.seek(position + len(view) - len(again))
         with contextlib.suppress(*file_system_errors()):  # so ends a read beyond the end of a shorter object
-            if self._file.readinto(memoryview(last)) and last[0] == view[-1]:
+            if self._file.readinto(memoryview(again)) and again == first:
                 return filled
         return self._count_sent(view, position)
 
     def _count_sent(self, view: memoryview, position: int) -> int:
-        """Read again into memory that has only one value, and return how many bytes come before the last of those."""
-        value = secrets.randbelow(256)
-        view[:] = bytes([value]) * len(view)
+        """Read again into memory with other bytes, and return how many were sent both times, which are too few."""
+        first = bytes(view)
+        view[:] = first.translate(_COMPLEMENT)
         self._file.seek(position)
         self._file.readinto(view)
-        return min(len(bytes(view).rstrip(bytes([value]))), len(view) - 1)
+        pairs = enumerate(zip(first, view, strict=True))
+        return next((number for number, (once, again) in pairs if once != again), len(view) - 1)
 
 
 def file_system_error(error: Exception, what: str, uri: str) -> OSError:
