@@ -7,6 +7,7 @@ NO_JVM := not broker and not clients and not oracle and not spark and not exhaus
 SANITIZED_TESTS := tests/kernels tests/records tests/columns tests/build tests/convert tests/fuzz tests/streams/test_cache.py tests/streams/test_group.py tests/streams/test_merged.py
 # Three workers for two cores: a third of their time tests wait for servers and JVMs.
 PARALLEL = -n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 2) * 3 // 2)') --dist loadgroup
+TESTS ?= not slow and not full and not exhaustive
 TEST_ARGS ?=
 BENCH_ARGS ?=
 WHEELS_ARGS ?=
@@ -25,20 +26,20 @@ demo: ## convert real topics to message format v1 on a local Spark, and check th
 	@tools/install.sh
 	@$(JAVA) tools/demo.sh
 
-test: ## run all checks and tests but the longest, with one Kafka and the newest clients (TEST_ARGS="-k crc" picks some)
+test: ## run all checks, and the tests that take seconds at most (TEST_ARGS="-k crc" picks some)
 	@tools/system.sh python compiler java maven kcat graphviz
 	@tools/install.sh
 	@$(MAKE) --no-print-directory lint
 	@$(JAVA) $(BIN)/python tests/broker/jars.py
 	@$(BIN)/python tests/clients/install.py
 	@$(BIN)/python tests/clients/install_go_node.py
-	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "not full and not exhaustive" $(TEST_ARGS)
+	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "$(TESTS)" $(TEST_ARGS)
 
-test-all: test test-kernels test-rest ## run `make test`, and the rest: Kafka 3.9, old clients, kills, pages, ASan and UBSan
+test-all: test test-kernels test-rest ## run `make test`, and the rest: slow tests, Kafka 3.9, old clients, kills, pages, ASan and UBSan
 
 test-rest:
 	@tools/system.sh chromium || echo "The tests in a browser are skipped."
-	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "full and not exhaustive" $(TEST_ARGS)
+	@$(JAVA) $(BIN)/python -m pytest $(PARALLEL) -m "(slow or full) and not exhaustive" $(TEST_ARGS)
 
 test-kernels: build ## run the tests of the kernels under ASan and UBSan, where this system has them
 	@! tools/sanitized.sh --available || tools/sanitized.sh $(SANITIZED_TESTS) $(TEST_ARGS)

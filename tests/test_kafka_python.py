@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("kafka-python")  # one worker parses all files once
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kafka-python")]  # one worker parses all files once
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("python", "tests", "bench", "tools")

@@ -27,7 +27,7 @@ from mirror.reading import log_of
 from mirror.running import KAFKAFMT, wait_until
 from restore.restoring import YEAR_2020_MS
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("backup")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("backup")]
 
 
 def send(cluster: Cluster, topic: str, count: int, partition: int = 0) -> None:

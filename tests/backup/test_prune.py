@@ -22,6 +22,8 @@ from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.generations import generation_names, generation_path, read_generation
 from kafkafmt.storage.backups.manifest import Manifest
 
+pytestmark = pytest.mark.slow
+
 DAY = 24 * 3600
 FILES = 4  # of a segment
 

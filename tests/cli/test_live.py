@@ -31,7 +31,7 @@ from kafkafmt.streams import PartitionGroup
 from kafkafmt.types import TopicPartition
 
 pytest.importorskip("rocksdict")
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("live")]
 
 PARTITIONS = 4
 RECORDS = 3000

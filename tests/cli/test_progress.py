@@ -17,6 +17,8 @@ import pytest
 
 from cli.logs import command, flip, run_process, segments, write_copies, write_log
 
+pytestmark = pytest.mark.slow
+
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 ERASE_LINE = "\x1b[2K"
 RATE = "/s"

@@ -15,7 +15,7 @@ from jobs.logs import Row, make_logs, merged
 from kafkafmt.log import LogDirectory
 from kafkafmt.types import TopicPartition
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 Record = tuple[int, bytes | None, bytes | None, tuple[Any, ...]]
 

@@ -19,7 +19,7 @@ from client.raw_reading import READ_SECONDS
 from client.test_raw_consumer import send_singly
 from kafkafmt.net import Consumer
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("net")]
 
 NUMBERS = count()
 

@@ -24,7 +24,7 @@ from client.sending import (
     zeros,
 )
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("net")]
 
 BLOCK_MS = 300
 CLOSE_SECONDS = 0.5

@@ -15,6 +15,8 @@ from kafkafmt.log import PartitionLogWriter
 from kafkafmt.net import RawConsumer
 from server.security.certificates import make_certificates
 
+pytestmark = pytest.mark.slow
+
 PARTITION = TopicPartition("large", 0)
 BATCHES = 12
 

@@ -14,7 +14,7 @@ from data.real_logs import LOGS, NAMES
 from endpoints.endpoint_process import EndpointProcess
 from kafkafmt import Codec
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
+pytestmark = [pytest.mark.clients, pytest.mark.slow, pytest.mark.xdist_group("clients")]
 KCAT = [program for program in LIBRDKAFKA if program.name in ("kcat-v0", "kcat-v3")]
 # `make test` runs one of each family; the others run with `make test-all`.
 OLD = [OLD_KAFKA_PYTHON[0], OLD_KAFKA_PYTHON[3], PYKAFKA[0], PYKAFKA[2], *KCAT]

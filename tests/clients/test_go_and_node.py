@@ -26,7 +26,7 @@ from endpoints.served import Served
 from kafkafmt import Codec
 from kafkafmt.log import PartitionLog
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 SECONDS = "120"
 READS_UP_TO_SNAPPY = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY})

@@ -39,7 +39,7 @@ from endpoints.endpoint_process import HOST, EndpointProcess, gateway_process
 from endpoints.raw_client import RawClient
 from endpoints.requests import metadata
 
-pytestmark = [pytest.mark.clients, pytest.mark.broker]
+pytestmark = [pytest.mark.clients, pytest.mark.broker, pytest.mark.slow]
 
 COUNT = 30
 BATCH = 10

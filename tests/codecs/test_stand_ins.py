@@ -87,6 +87,7 @@ def test_lz4_when_cramjam_is_given_other_buffers_than_bytes_then_writes_a_frame(
         assert lz4_frame.decompress(as_kafka(data, level)) == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"block_linked": True}, {"block_linked": False}], ids=str)
 def test_lz4_when_a_frame_is_damaged_then_runtime_error_and_no_more_than_its_block_size(options):
     frame = lz4_frame.compress(DATA["text-300000"], **options)

@@ -18,6 +18,8 @@ from decode.json_oracle import RefusedError, assert_agrees, decoded, values
 from decode.rows import payloads
 from kafkafmt.decode.json_ import JsonDecoder
 
+pytestmark = pytest.mark.slow
+
 _EXACT = Context(prec=2000, Emin=-5000, Emax=5000)
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PIECES = [*(bytes([byte]) for byte in b'{}[]:,"\\ \n-+.eE0123456789tfnu\x00\x1f\x7f\x80\xff'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,8 @@ from decode.protobuf_messages import (
 from decode.rows import payloads
 from kafkafmt.decode import Schema
 from kafkafmt.decode.protobuf import FORMAT
+
+pytestmark = pytest.mark.slow
 
 
 def random_messages(rng: Random, kind: type[Message], count: int) -> list[bytes]:

@@ -17,6 +17,8 @@ from docs.pages import (
     titles_with_blocks,
 )
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyarrow")
 
 PAGES = [

@@ -8,6 +8,8 @@ import pytest
 
 from docs.pages import ROOT, assert_prints_what_it_says
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "tables.md").read_text()
 
 

@@ -9,6 +9,8 @@ import pytest
 from export.exporting import export, places, read
 from export.scans import write_log
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 @pytest.mark.parametrize("processes", [1, 2])

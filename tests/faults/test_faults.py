@@ -37,6 +37,7 @@ pytest.importorskip("pyspark")
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the shim is preloaded as Linux does it"),
     pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler"),
+    pytest.mark.slow,
 ]
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -13,6 +13,8 @@ from endpoints.logged_endpoint import LoggedEndpoint
 from endpoints.raw_client import SIZE, RawClient
 from log.samples import batches, put_segment
 
+pytestmark = pytest.mark.slow
+
 PRODUCE, OLD, NEW = 0, 2, 3  # an API, and versions of it
 
 

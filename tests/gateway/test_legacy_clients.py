@@ -17,6 +17,8 @@ from kafkafmt.server.legacy_clients import FIRST_VERSIONS
 if TYPE_CHECKING:
     from broker.broker import Broker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.broker
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -23,7 +23,7 @@ from gateway.test_old_and_new import kcat
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SECONDS = 60
 ENABLE = "message.downconversion.enable"

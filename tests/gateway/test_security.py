@@ -29,7 +29,7 @@ from endpoints.raw_client import RawClient
 from gateway.test_old_and_new import kcat
 from server.security.certificates import Certificates, make_certificates
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("gateway-security")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("gateway-security")]
 
 SECONDS = 60
 ALICE, BOB, GATE = "alice", "bob", "gate"

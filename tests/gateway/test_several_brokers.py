@@ -36,7 +36,7 @@ from broker.three_brokers import NODES
 from endpoints.raw_client import SECONDS, RawClient
 from gateway.several_brokers import GROUP, TRANSACTION, Several
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("several_brokers")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("several_brokers")]
 END, START = -1, -2
 DESCRIBE_LOG_DIRS, SHARE_FETCH, READ_SHARE_STATE = 35, 78, 84
 BROKER_RESOURCE, SET = 4, 0

@@ -17,6 +17,8 @@ from endpoints.requests import Wanted, fetch, list_offsets, metadata
 from log.samples import batches, put_segment
 from serve.produced import answered, batch, produce
 
+pytestmark = pytest.mark.slow
+
 LEADER_NOT_AVAILABLE, NOT_LEADER, NO_COORDINATOR = 5, 6, 15
 ILLEGAL_SASL_STATE = 34
 RECORDS = 3

@@ -19,6 +19,8 @@ from kafkafmt.log import PartitionLogWriter
 from kafkafmt.memory import MemoryPlan, StoreKind
 from kafkafmt.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("rocksdict")
 
 MIB = 1024 * 1024

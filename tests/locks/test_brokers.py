@@ -15,7 +15,7 @@ from kafkafmt.log import LogAppender, LogDirectory
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from locks.writers import ENDPOINT, WRITERS, Writer, batch, traces
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PARTITION = re.compile(r".+-[0-9]+(\.[0-9a-f]+-(delete|stray))?$")
 

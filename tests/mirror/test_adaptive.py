@@ -18,6 +18,8 @@ from mirror.running import QUICKLY, Mirror, address, wait_until
 from mirror.scenarios import CODECS, PARTITIONS, Direction, Feed, end
 from mirror.test_offsets import assert_same_place, commit, look_up
 
+pytestmark = pytest.mark.slow
+
 MakeMirror = Callable[..., Mirror]
 SIZES = (30, 40, 25, 50, 22)  # enough that librdkafka compresses each of the batches
 

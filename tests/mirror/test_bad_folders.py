@@ -15,6 +15,8 @@ from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.types import TopicPartition
 from mirror.folders import batch, log_bytes, mirror, put_log
 
+pytestmark = pytest.mark.slow
+
 WRONG = {
     "not-utf-8": (b"[orders]\nnote = \xff\n", "not UTF-8"),
     "a-name-that-leads-elsewhere": (b"[../evil]\npartitions = 1\n", "'../evil'"),

@@ -18,6 +18,8 @@ from kafkafmt.schemas import Message
 from kafkafmt.schemas.metadata import ConfigRecord, PartitionRecord, TopicRecord
 from mirror.folders import KEPT, batches, mirror, put_log
 
+pytestmark = pytest.mark.slow
+
 ID = UUID(int=7)
 CONFIGS = {"retention.ms": "86400000", "cleanup.policy": "compact,delete"}
 

@@ -31,7 +31,7 @@ from mirror.running import Mirror, address, metrics_of, wait_until
 from mirror.test_kills import counted_doubles
 from mirror.test_recreated_topics import NEW, OLD
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 MakeMirror = Callable[..., Mirror]
 PARTITION = TopicPartition("t", 0)

@@ -15,7 +15,7 @@ from mirror.folders import NOW, batches, mirror, records, stopped
 from mirror.running import address
 from reference import Row
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 WAYS = {
     "columns": ("cluster", ()),

@@ -25,6 +25,8 @@ from mirror.reading import Reader, batches_of, end_of
 from mirror.running import LASTING, QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
 
+pytestmark = pytest.mark.slow
+
 MakeMirror = Callable[..., Mirror]
 MESSAGE = "offsets were deleted at the source before they were mirrored"
 

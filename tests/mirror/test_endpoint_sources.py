@@ -14,7 +14,7 @@ from mirror.folders import batch, batches, log_bytes, mirror, put_log
 from mirror.reading import end_of
 from mirror.running import Mirror, address, wait_until
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 HANDLER = """
 def fail_at_the_other(batch, partition, seen=[]):

@@ -35,6 +35,8 @@ from mirror.folders import (
 from mirror.reading import end_of
 from mirror.running import SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def following(source: Path, target: Path, *options: object) -> Iterator[subprocess.Popen[str]]:

@@ -23,6 +23,8 @@ from mirror.folders import batches, log_bytes, mirror, one_batch_a_request, put_
 from mirror.running import KAFKAFMT, address
 from process_memory import MIB, family_peak_mib
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "t"
 MEMORY_MIB = 64
 PARTITIONS = 16

@@ -20,6 +20,8 @@ from mirror.reading import Reader, end_of
 from mirror.running import LASTING, QUICKLY, Mirror, address, wait_until
 from mirror.scenarios import Feed
 
+pytestmark = pytest.mark.slow
+
 MakeMirror = Callable[..., Mirror]
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 

@@ -10,6 +10,8 @@ from endpoints.endpoint_process import EndpointProcess
 from mirror.folders import NOW, batches, log_bytes, mirror, put_log, records
 from mirror.running import address
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:

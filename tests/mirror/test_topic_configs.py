@@ -17,6 +17,8 @@ from mirror.reading import Reader
 from mirror.running import Mirror, address
 from mirror.test_clusters import configuration
 
+pytestmark = pytest.mark.slow
+
 # Of a topic that was compacted: it stays one, and no record is old enough to be cleaned.
 NEVER_CLEANED = {**KEPT, "cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
 MakeMirror = Callable[..., Mirror]

@@ -14,7 +14,7 @@ from mirror.folders import batches, mirror, put_log, stopped
 from mirror.reading import end_of
 from mirror.running import address
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mirror.folders import mirror
 from mirror.reading import Reader, log_of
 from mirror.running import address
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("mirror")]
 
 ANY_TIME = "message.timestamp.after.max.ms=9223372036854775807"
 

@@ -19,6 +19,8 @@ from mirror.folders import batch, batches, mirror, put_log
 from mirror.running import Mirror, wait_until
 from store_folders import files_in, uri_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(s3: object, s3_options: Mapping[str, str]) -> str:

@@ -12,6 +12,8 @@ from kafkafmt.storage.publication import INCOMPLETE
 from repair.damaged import damaged_log
 from store_folders import KILLED, files_in, run_killed, steps_of, upload, uri_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:

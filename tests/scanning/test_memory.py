@@ -11,6 +11,8 @@ from kafkafmt.log import PartitionLogWriter
 from log.samples import put_segment
 from measure import peak_resident_bytes
 
+pytestmark = pytest.mark.slow
+
 MIB = 1024 * 1024
 SMALL, LARGE = 4, 64  # MiB of values in a log
 

@@ -16,6 +16,8 @@ from data.real_logs import LOGS, expected
 from file_systems import BUCKET
 from storage.tiered_writer import KEY_ID, Transform, key_pair, segments_of, write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_s3_when_scanned_then_has_the_rows_of_local_files(

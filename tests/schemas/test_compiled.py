@@ -12,6 +12,8 @@ from broker.jars import KAFKA, KAFKA_4, KAFKA_4_0, ROOT
 from kafkafmt.schemas import Struct
 from schemas.samples import MODULES, message_classes
 
+pytestmark = pytest.mark.slow
+
 TOOL = ROOT / "tools" / "compile_schemas.py"
 
 

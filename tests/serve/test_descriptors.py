@@ -20,6 +20,8 @@ from endpoints.requests import Wanted, fetch, metadata
 from endpoints.scraping import metric
 from kafkafmt.serve import endpoint
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 FEW, MORE = 96, 120
 PARTITIONS = 40

@@ -319,6 +319,7 @@ def configs_of(resources: int) -> Any:
 MANY = [Wanted("large", 0, 0, 1)] * 30_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "version"),
     [

@@ -29,7 +29,10 @@ from kafkafmt.log import PartitionLogWriter
 from log.samples import batches, put_segment
 from process_memory import MIB, family, peak_mib
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of another process by /proc"),
+    pytest.mark.slow,
+]
 
 KIB = 1024
 FOREVER_MS = 2**31 - 1

@@ -17,6 +17,8 @@ from endpoints.requests import Wanted, fetch
 from endpoints.scraping import legacy_clients, legacy_clients_when, metric
 from serve.produced import batch, produce
 
+pytestmark = pytest.mark.slow
+
 METRICS = ("--metrics", f"{HOST}:0")
 RECORDS = 120
 CONVERSIONS = "kafka_server_brokertopicmetrics_{}messageconversions_total"

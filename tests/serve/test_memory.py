@@ -22,7 +22,10 @@ from serve.crowd import Member, Pace, consume_together
 from serve.eager_endpoint import SERVE_EAGERLY
 from serve.raw_consumer import Consumed, Consumption, consume
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and reads another process by /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="limits and reads another process by /proc"),
+    pytest.mark.slow,
+]
 
 TOPIC = "limited-memory"
 PARTITIONS = 128

@@ -24,6 +24,8 @@ from endpoints.requests import metadata
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import PartitionLogWriter
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 120
 LARGE_VALUE = bytes(1024 * 1024)
 LARGE_BYTES = 24 * len(LARGE_VALUE)

@@ -23,6 +23,8 @@ from kafkafmt.server.prometheus import (
     workers_registry,
 )
 
+pytestmark = pytest.mark.slow
+
 FETCH = FetchRequest.API_KEY
 SECONDS = 60.0
 

@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry
 from kafkafmt.server.page_server import MOST_HEAD_BYTES, MOST_REQUESTS
 from kafkafmt.server.prometheus import metrics_server
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60.0
 SHORT = 0.5
 GET = b"GET /metrics HTTP/1.0\r\n"

@@ -17,6 +17,8 @@ from endpoints.requests import Wanted, fetch
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from server.security.certificates import make_certificates
 
+pytestmark = pytest.mark.slow
+
 OLD = 3  # a version of Fetch whose consumers do not know v2
 ENABLE = "message.downconversion.enable"
 REFUSED = UnsupportedVersionError.errno

@@ -37,7 +37,8 @@ from spark.archives import (
 
 COMMAND_LINE_ONLY = {"click", "rich", "tomli"}
 
-pytestmark = pytest.mark.xdist_group("spark-archive")  # one worker writes the archive that many tests read
+# One worker writes the archive that many tests read.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark-archive")]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 KILLED = Path(__file__).parent / "jobs" / "convert_killed.py"
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 # Conversion

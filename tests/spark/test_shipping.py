@@ -20,6 +20,8 @@ from kafkafmt.spark.archive import read_archive, write_archive
 from spark.archives import link_packages
 from spark.reads import splits
 
+pytestmark = pytest.mark.slow
+
 LOG = LOGS / "zstd-0"
 JOB = Path(__file__).parent / "jobs" / "decode.py"
 CLUSTER = "local-cluster[2,1,1024]"

@@ -15,7 +15,7 @@ from file_systems import BUCKET
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 def test_backup_when_read_on_spark_then_has_the_records_of_the_chosen_generation(

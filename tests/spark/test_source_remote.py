@@ -24,7 +24,7 @@ from spark.reads import rows
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 BUCKET, OTHER_BUCKET = "bucket", "other-bucket"
 MIB = 1024 * 1024

@@ -15,7 +15,7 @@ from log.samples import batch
 from spark.growing import GrowingLog
 from spark.streams import Stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture

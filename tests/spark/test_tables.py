@@ -14,7 +14,7 @@ from kafkafmt.spark import first_line
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from spark.reads import offsets, options_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture

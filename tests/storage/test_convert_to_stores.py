@@ -19,6 +19,8 @@ from file_systems import BUCKET
 from kafkafmt import Codec
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT
 
+pytestmark = pytest.mark.slow
+
 fs = pytest.importorskip("pyarrow.fs")
 
 MANIFEST = "kafkafmt-convert.json"

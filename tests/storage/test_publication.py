@@ -13,6 +13,8 @@ from kafkafmt.storage import RemotePath, storage_path
 from kafkafmt.storage.publication import INCOMPLETE, Publication
 from store_folders import files_in, uri_of
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyarrow.fs")
 
 

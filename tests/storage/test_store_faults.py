@@ -260,6 +260,7 @@ def upload(path: RemotePath, tmp_path: Path) -> Path:
     return source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["500", "lost"])
 @pytest.mark.parametrize("request_of", ["partNumber=2", "POST"])
 def test_upload_when_a_part_fails_once_then_is_complete(

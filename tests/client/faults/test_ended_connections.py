@@ -26,7 +26,7 @@ from client.sending import IDEMPOTENT
 from clients.network_faults import Cut, Way
 from kafkafmt.net import Producer
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net-faults")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("net-faults")]
 
 WAYS = pytest.mark.parametrize("way", list(Way), ids=["request", "response"])
 SAMPLED = 13  # bytes from one cut to the next, where others are cut at each

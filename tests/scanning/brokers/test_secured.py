@@ -20,7 +20,7 @@ from server.security.certificates import Certificates, make_certificates
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("scan-security")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("scan-security")]
 
 TOPIC = "scan-secured"
 USER, PASSWORD = "alice", "wonderland-up"

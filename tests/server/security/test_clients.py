@@ -26,7 +26,7 @@ from endpoints.logged_endpoint import LoggedEndpoint
 from endpoints.scraping import metric
 from server.security.certificates import Certificates, make_certificates
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 RECORDS = 120
 SECONDS = 60

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from broker.broker import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 PARTITIONS = 2
 # Of 12 batches in two partitions these are eight and four.

@@ -33,7 +33,7 @@ from spark.reads import struct
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 def span(number: int, partition: int = 0) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from broker.broker import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 # Of each topic: the batches and the partitions.
 PLAIN, TRANSACTIONS, COMPACTED, TRUNCATED, ODD = (

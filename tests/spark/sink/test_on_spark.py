@@ -21,7 +21,7 @@ from spark.reads import rows
 from spark.test_shipping import CLUSTER
 from spark.writes import content
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 JOB = Path(__file__).parents[1] / "jobs" / "write.py"
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")

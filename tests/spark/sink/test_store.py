@@ -33,6 +33,8 @@ from spark.writes import Rows, job, staged, write
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 NUMBERS = count()
 
