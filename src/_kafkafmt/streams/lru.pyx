@@ -47,10 +47,10 @@ cdef enum:
     BUCKET = sizeof(void*) + 1  # the chain, and its filter
     LEAST_BUCKETS = 8
 
-cdef enum Earlier:  # what becomes of the entry that a key has already
-    REPLACED
-    KEPT_IF_DIRTY
-    KEPT_IF_PRESENT  # unless the key was deleted
+cdef enum PutMode:
+    PUT
+    PUT_IF_NOT_DIRTY
+    PUT_IF_ABSENT  # or deleted
 
 ENTRY_OVERHEAD_BYTES = sizeof(Entry) + BLOCK_HEADER + BUCKET
 ORDERED_ENTRY_BYTES = sizeof(void*)
@@ -104,10 +104,10 @@ cdef object new_reference(void* table):
     return found
 
 
-cdef inline bint is_kept(Entry* entry, Earlier earlier) noexcept:
-    if entry == NULL or earlier == Earlier.REPLACED:
+cdef inline bint is_kept(Entry* entry, PutMode mode) noexcept:
+    if entry == NULL or mode == PutMode.PUT:
         return False
-    return entry.before != NULL if earlier == Earlier.KEPT_IF_DIRTY else entry.value_size >= 0
+    return entry.before != NULL if mode == PutMode.PUT_IF_NOT_DIRTY else entry.value_size >= 0
 
 
 cdef inline bint is_between(Entry* entry, bytes start, bytes stop) noexcept:
@@ -306,23 +306,23 @@ cdef class EntryTable:
     def put(self, bytes key not None, bytes value, context=None):
         """Set the value of a key, as a dirty entry. None deletes the key. `next_dirty` returns `context` with it."""
         with cython.critical_section(self.order):
-            self.store(key, value, context, Earlier.REPLACED)
+            self.store(key, value, context, PutMode.PUT)
 
     def delete(self, bytes key not None, context=None):
         """Delete a key. A dirty entry without a value hides the stored value below until it is flushed."""
         with cython.critical_section(self.order):
-            self.store(key, None, context, Earlier.REPLACED)
+            self.store(key, None, context, PutMode.PUT)
 
     def put_clean(self, bytes key not None, bytes value):
         """Keep a value that was read from the store below. A dirty entry stays, because it is newer."""
         with cython.critical_section(self.order):
-            self.store(key, value, None, Earlier.KEPT_IF_DIRTY)
+            self.store(key, value, None, PutMode.PUT_IF_NOT_DIRTY)
 
     def put_if_absent(self, bytes key not None, bytes value, context=None):
         """Return the value of a key. If there is none, or the key was deleted, put `value` and return None."""
         cdef Entry* entry
         with cython.critical_section(self.order):
-            if self.store(key, value, context, Earlier.KEPT_IF_PRESENT):
+            if self.store(key, value, context, PutMode.PUT_IF_ABSENT):
                 return None
             entry = self.find(key, hash(key))
             self.hits += 1
@@ -438,7 +438,7 @@ cdef class EntryTable:
         cdef size_t number = <size_t>hash_ & (2 * self.mask + 1)
         return number if number < self.bucket_count else number & self.mask
 
-    cdef int store(self, bytes key, bytes value, context, Earlier earlier) except -1:
+    cdef int store(self, bytes key, bytes value, context, PutMode mode) except -1:
         """Make room for an entry, and put it in place of an earlier one of its key. Returns 0 if that one was kept."""
         cdef Py_hash_t hash_ = hash(key)
         cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key)
@@ -447,8 +447,8 @@ cdef class EntryTable:
         cdef Py_ssize_t charge = block + (0 if context is None else getsizeof(context))
         cdef Entry* entry = self.find(key, hash_)
         cdef Py_ssize_t needed = charge + BUCKET if entry == NULL else charge - entry.charge
-        cdef bint is_dirty = earlier != Earlier.KEPT_IF_DIRTY
-        if is_kept(entry, earlier):
+        cdef bint is_dirty = mode != PutMode.PUT_IF_NOT_DIRTY
+        if is_kept(entry, mode):
             return 0
         if needed > 0 and self.order.used_bytes + needed > self.order.limit_bytes:
             if (
@@ -457,9 +457,9 @@ cdef class EntryTable:
                 or not self.order.drop_oldest(charge + BUCKET)  # not `needed`: the old entry itself may be dropped
             ):
                 if not self.order.make_room(charge + BUCKET):
-                    return self.refuse(key, value, context, earlier)
+                    return self.refuse(key, value, context, mode)
             entry = self.find(key, hash_)
-            if is_kept(entry, earlier):  # a listener, or another thread, put it meanwhile
+            if is_kept(entry, mode):  # a listener, or another thread, put it meanwhile
                 return 0
         # This reference is released after all else: the context's finalizer may change any entry, also this one.
         _context_before = None if entry == NULL or entry.context == NULL else <object>entry.context
@@ -477,11 +477,11 @@ cdef class EntryTable:
             link_dirty(entry, &self.dirty)
         return 1
 
-    cdef int refuse(self, bytes key, bytes value, context, Earlier earlier) except -1:
+    cdef int refuse(self, bytes key, bytes value, context, PutMode mode) except -1:
         cdef Entry* entry = self.find(key, hash(key))
-        if is_kept(entry, earlier):
+        if is_kept(entry, mode):
             return 0
-        if earlier != Earlier.KEPT_IF_DIRTY:
+        if mode != PutMode.PUT_IF_NOT_DIRTY:
             self.pass_through(key, value, context)
             entry = self.find(key, hash(key))
         if entry != NULL and entry.before == NULL:
