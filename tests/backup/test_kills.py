@@ -17,7 +17,7 @@ from mirror.load import Load
 from mirror.reading import log_of
 from mirror.running import KAFKAFMT
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("backup")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("backup")]
 
 # From when Python has started to when several generations are written.
 LEAST_SECONDS, MOST_SECONDS = 0.6, 2.0

@@ -23,7 +23,7 @@ from data.real_logs import LOGS, ExpectedRecord, expected
 from kafkafmt.log import LogDirectory, PartitionLogWriter
 from oracle.kafka import KafkaOracle
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("oracle")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("oracle")]
 
 LIST_OFFSETS_VERSION = 1
 NOW_MS = 1_700_000_000_000

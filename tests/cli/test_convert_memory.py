@@ -16,6 +16,8 @@ from kafkafmt.log import PartitionLogWriter
 from kafkafmt.memory import MemoryPlanError
 from process_memory import MIB, family_peak_mib
 
+pytestmark = pytest.mark.slow
+
 JOBS = 2
 MEMORY_MIB = 160
 VALUE_SIZE = 200

@@ -34,7 +34,7 @@ from kafkafmt.client.tls import ssl_context
 from kafkafmt.log import LogDirectory
 from server.security.certificates import Certificates, make_certificates
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("connections")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("connections")]
 
 SECONDS = 30
 USER, PASSWORD = "user", "secret"

@@ -21,7 +21,7 @@ from client.raw_reading import READ_SECONDS, batch_of, polled, read_records, rea
 from client.sending import ANSWER_SECONDS, json_text
 from kafkafmt.net import CorruptRecordError, Producer, RawConsumer
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("net")]
 
 # A leader whose poll ends between its JoinGroup and its SyncGroup loses its assignment (kafka-python 3.0.12). One that
 # is longer than its wait for metadata does not end there.

@@ -28,6 +28,8 @@ from mirror.reading import end_of, log_of
 from mirror.running import LASTING, QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
 
+pytestmark = pytest.mark.slow
+
 on_endpoints = pytest.mark.clients
 on_brokers = [pytest.mark.broker, pytest.mark.xdist_group("mirror")]
 MakeMirror = Callable[..., Mirror]

@@ -35,7 +35,7 @@ BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)
 BROKERS = re.compile(r"^## Read and write topics of brokers\n.*?(?=^## (?!Mirror))", re.DOTALL | re.MULTILINE)
 FOLDER = re.compile(r"""(?<=["'])/(?=[\w-]+["'])""")
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 def run(code: str, names: dict[str, Any], folder: Path) -> str:

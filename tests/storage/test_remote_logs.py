@@ -32,6 +32,8 @@ from records.samples import as_rows
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+pytestmark = pytest.mark.slow
+
 fs = pytest.importorskip("pyarrow.fs")
 
 MIB = 1024 * 1024

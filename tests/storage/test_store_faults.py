@@ -22,6 +22,8 @@ from kafkafmt.storage.upload import Upload
 from kafkafmt.types import TopicPartition
 from log.samples import batches, name, put_segment
 
+pytestmark = pytest.mark.slow
+
 fs = pytest.importorskip("pyarrow.fs")
 
 MIB = 1024 * 1024
@@ -260,7 +262,6 @@ def upload(path: RemotePath, tmp_path: Path) -> Path:
     return source
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["500", "lost"])
 @pytest.mark.parametrize("request_of", ["partNumber=2", "POST"])
 def test_upload_when_a_part_fails_once_then_is_complete(

@@ -17,6 +17,8 @@ from kafkafmt.spark.sink.manifest import Manifest, StreamBatch
 from locks.writers import held, is_free, traces
 from spark.writes import Rows, content, job, staged, write
 
+pytestmark = pytest.mark.slow
+
 ROWS = [{"topic": "orders", "partition": 0, "value": b"%d" % number} for number in range(3)]
 
 
