@@ -159,9 +159,12 @@ def _read_kept(
 def _last_written_before(folder: StoragePath, names: list[str], before: float) -> str:
     """Return the last generation that was written before a time; the first of all if there is none."""
     place = folder / GENERATIONS_FOLDER
-    written = {name: status.st_mtime_ns / 1e9 for name, status in storage_of(place).walk(place)}
-    settled = [one for one in names if written.get(f"{one}{GENERATION_SUFFIX}", before) < before]
-    return settled[-1] if settled else names[0]
+    earlier = {
+        name.removesuffix(GENERATION_SUFFIX)
+        for name, status in storage_of(place).walk(place)
+        if status.st_mtime_ns < before * 1e9
+    }
+    return next((name for name in reversed(names) if name in earlier), names[0])
 
 
 def _objects(manifest: Manifest) -> set[str]:

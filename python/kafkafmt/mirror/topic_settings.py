@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafkafmt.log.topic_configs import is_topic_name
+from kafkafmt.log.topic_configs import TopicConfig, is_topic_name
+from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
 from kafkafmt.mirror.errors import MirrorError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from kafkafmt.mirror.protocols import SourceTopic
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,15 @@ class TopicSettings:
     def applied(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
         """Return the configuration of a topic: `configs` of the source, with the properties replaced."""
         return {**configs, **self.of_all, **self.of_one.get(topic, {})}
+
+    def topic_config(self, name: str, topic: SourceTopic, known: Mapping[str, TopicConfig]) -> TopicConfig:
+        """Return what a target's `topics.ini` is to have of a topic, whose name there is `name`.
+
+        known: what it has already. This stays if the source's configuration is not known. Raises ValueError for a
+        `segment.bytes` that no log can have.
+        """
+        is_kept = not topic.is_known and name in known
+        applied = self.applied(name, (known[name] if is_kept else topic.config).configs)
+        if SEGMENT_BYTES in applied:
+            check_property(SEGMENT_BYTES, applied[SEGMENT_BYTES])
+        return TopicConfig(topic.config.partitions, applied)

@@ -23,7 +23,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.appender import LogAppender
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.topic_configs import TopicConfig, is_topic_name, update_topic_configs
-from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
+from kafkafmt.log.topic_properties import SEGMENT_BYTES
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
@@ -83,15 +83,9 @@ class DirectoryTarget(Target):
 
         def changed(known: dict[str, TopicConfig]) -> Mapping[str, TopicConfig]:
             for name, topic in legal.items():
-                configs = topic.config.configs
-                if not topic.is_known and name in known:
-                    configs = known[name].configs
-                elif not topic.is_known:
+                if not topic.is_known and name not in known:
                     unknown.append(name)
-                applied = self._settings.applied(name, configs)
-                if SEGMENT_BYTES in applied:
-                    check_property(SEGMENT_BYTES, applied[SEGMENT_BYTES])
-                self._topics[name] = TopicConfig(topic.config.partitions, applied)
+                self._topics[name] = self._settings.topic_config(name, topic, known)
             return {**known, **{name: self._topics[name] for name in legal}}
 
         try:

@@ -27,7 +27,6 @@ from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, is_segment_file_name, segment_file_name
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
-from kafkafmt.log.topic_properties import SEGMENT_BYTES, check_property
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
@@ -88,15 +87,10 @@ class PlainStore(SegmentStore):
             changed, unknown = dict(self._topics), []
             try:
                 for name, topic in topics.items():
-                    target, configs = self._names.target(name), topic.config.configs
-                    if not topic.is_known and target in changed:
-                        configs = changed[target].configs
-                    elif not topic.is_known:
+                    target = self._names.target(name)
+                    if not topic.is_known and target not in changed:
                         unknown.append(target)
-                    applied = self._settings.applied(target, configs)
-                    if SEGMENT_BYTES in applied:
-                        check_property(SEGMENT_BYTES, applied[SEGMENT_BYTES])
-                    changed[target] = TopicConfig(topic.config.partitions, applied)
+                    changed[target] = self._settings.topic_config(target, topic, changed)
                 text = topic_configs_text(changed)
             except IniError:
                 raise
