@@ -90,10 +90,8 @@ class Upload:
             self._rename(written)
         stored = self.filesystem.get_file_info(self.path).size or 0
         if stored != size:
-            if self.unless is not None:
-                self.filesystem.delete_file(
-                    self.path
-                )  # or the next attempt takes it for that of another writer
+            if self.unless is not None:  # the next attempt would take it for that of another writer
+                self.filesystem.delete_file(self.path)
             raise _WrongSizeError(f"expected {size} bytes in the store, found {stored}")
 
     def _is_there(self, source: IO[bytes], size: int) -> bool:
