@@ -1,0 +1,48 @@
+"""CMakeLists.txt, configured without scikit-build-core: it refuses what the kernels cannot be compiled with or for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distribution_tools import PROJECT, ROOT
+
+cython_cmake = pytest.importorskip("cython_cmake")
+MODULES = Path(cython_cmake.__file__).parent / "cmake"
+CMAKE = shutil.which("cmake", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+pytestmark = pytest.mark.skipif(CMAKE is None, reason="needs CMake")
+
+
+def errors_of_configuration(folder: Path, *definitions: str) -> str:
+    """Configure the build in a folder, expect that it fails, and return the messages in one line."""
+    assert CMAKE is not None
+    command = [
+        CMAKE,
+        "-S",
+        str(ROOT),
+        "-B",
+        str(folder),
+        "-DSKBUILD_PROJECT_NAME=kafkafmt",
+        "-DSKBUILD_PROJECT_VERSION=1.2",
+        f"-DCMAKE_MODULE_PATH={MODULES}",
+        f"-DPython_EXECUTABLE={sys.executable}",
+        *(f"-D{definition}" for definition in definitions),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0, done.stdout
+    return " ".join(done.stderr.split())
+
+
+def test_configuration_when_cython_is_older_than_required_then_says_which_is_needed(tmp_path: Path) -> None:
+    cython = tmp_path / "cython"
+    cython.write_text("#!/bin/sh\necho Cython version 3.2.4\n")
+    cython.chmod(0o755)
+    errors = errors_of_configuration(tmp_path / "build", f"CYTHON_EXECUTABLE={cython}")
+    (required,) = re.findall(r"'cython>=([\d.]+)'", str(PROJECT["build-system"]["requires"]))
+    assert f'Found unsuitable version "3.2.4", but required is at least "{required}"' in errors
