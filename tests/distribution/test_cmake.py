@@ -46,3 +46,9 @@ def test_configuration_when_cython_is_older_than_required_then_says_which_is_nee
     errors = errors_of_configuration(tmp_path / "build", f"CYTHON_EXECUTABLE={cython}")
     (required,) = re.findall(r"'cython>=([\d.]+)'", str(PROJECT["build-system"]["requires"]))
     assert f'Found unsuitable version "3.2.4", but required is at least "{required}"' in errors
+
+
+def test_configuration_when_pointers_have_32_bits_then_refuses_the_platform(tmp_path: Path) -> None:
+    # Without the check of the compiler, CMake takes the size of pointers from here.
+    errors = errors_of_configuration(tmp_path, "CMAKE_C_COMPILER_FORCED=ON", "CMAKE_SIZEOF_VOID_P=4")
+    assert "kafkafmt: expected a 64-bit platform, found pointers of 4 bytes" in errors
