@@ -19,7 +19,7 @@ CHAOS_ARGS ?=
 .PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz fuzz-corpora fuzz-oracle coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-endurance bench-experiments bench-report wheels clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: ## convert real topics to message format v1 on a local Spark, and check the result
 	@tools/system.sh python compiler java
