@@ -145,7 +145,7 @@ bench-experiments: build ## run the experiments of the KIPs: chunk sizes, memory
 	@tools/system.sh java
 	@for name in chunk_size exact_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections serve_hostile spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
-bench-report: ## make bench/RESULTS.md and its charts from bench/results
+bench-report: build ## make bench/RESULTS.md and its charts from bench/results
 	@$(BIN)/python -m bench.report
 
 wheels: ## build and test the sdist and the wheels that this machine can, and print which (WHEELS_ARGS="--python 3.12")
