@@ -16,6 +16,7 @@ FUZZ_TARGETS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:  # all install into the one .venv
 .PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz fuzz-corpora fuzz-oracle coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-endurance bench-experiments bench-report wheels clean
 
 help: ## list the commands
