@@ -154,5 +154,6 @@ wheels: ## build and test the sdist and the wheels that this machine can, and pr
 	@$$(tools/python.sh) tools/wheels.py $(WHEELS_ARGS)
 
 clean: ## remove all builds, but not the jars that Maven fetched
-	rm -rf .venv wheelhouse .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv wheelhouse .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	@find bench docs python src tests tools -name __pycache__ -prune -exec rm -rf {} +
 	@test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name jars -exec rm -rf {} +
