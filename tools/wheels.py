@@ -151,14 +151,14 @@ class Wheels:
         steps = Steps(WORK / "sdist.log")
         self._tools = tools_venv(steps, Path(sys.executable), WORK / "tools", TOOLS)
         self.out: Path = arguments.out.resolve()
-        shutil.rmtree(self.out, ignore_errors=True)
+        remove_result(self.out)
         self._epoch = {"SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH") or last_commit_time()}
         steps.run(
             "building the sdist",
             [self._tools, "-m", "build", "--sdist", "--outdir", self.out, ROOT],
             env=self._epoch,
         )
-        (self.sdist,) = self.out.glob("*.tar.gz")
+        (self.sdist,) = self.out.glob("kafkafmt-*.tar.gz")
         self._check(steps, self.sdist)
 
     def make(self, version: str, platform: Platform) -> Row:
@@ -331,6 +331,13 @@ class Wheels:
         return counts
 
 
+def remove_result(folder: Path) -> None:
+    """Remove what an earlier run has written into a folder, and nothing else."""
+    for pattern in ("kafkafmt-*.tar.gz", "kafkafmt-*.whl", "wheels.json"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
 def last_commit_time() -> str:
     show = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     return subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip()
@@ -373,7 +380,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--tests", action="append", type=Path, help="tests to run (those of the configuration)"
     )
     parser.add_argument(
-        "--out", type=Path, default=OUT, help="the folder of the result, which is replaced (wheelhouse)"
+        "--out",
+        type=Path,
+        default=OUT,
+        help="the folder of the result, which replaces that of an earlier run (wheelhouse)",
     )
     parser.add_argument(
         "pytest_arguments", nargs="*", metavar="-- PYTEST-ARGUMENTS", help="more arguments of pytest"

@@ -197,6 +197,15 @@ def test_table_when_a_wheel_was_not_built_or_not_tested_then_says_why() -> None:
     ]
 
 
+def test_result_when_removed_then_other_files_of_the_folder_stay(tmp_path: Path) -> None:
+    wheels.remove_result(tmp_path / "missing")
+    kept = {"kafkafmt", "notes.md", "numpy-2.4.6.tar.gz", "other-1.whl"}
+    for name in (*kept, "kafkafmt-0.1.0.tar.gz", "kafkafmt-0.1.0-cp310-cp310-any.whl", "wheels.json"):
+        (tmp_path / name).touch()
+    wheels.remove_result(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
 def test_step_when_it_fails_then_the_error_names_it_and_its_log(tmp_path: Path) -> None:
     steps = wheels.Steps(tmp_path / "one.log")
     with pytest.raises(wheel_targets.StepError, match=r"the check failed: see .*one\.log"):
