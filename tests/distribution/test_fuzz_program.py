@@ -1,0 +1,33 @@
+"""tools/fuzz.sh, with a program in place of Python: what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from distribution_tools import ROOT
+
+
+@pytest.mark.parametrize(("failing", "status"), [("-merge=1", 3), ("nothing", 0)])
+def test_corpora_when_packed_or_not_then_no_temporary_folder_is_left(
+    tmp_path: Path, failing: str, status: int
+) -> None:
+    temporary, python = tmp_path / "temporary", tmp_path / ".venv" / "bin" / "python"
+    temporary.mkdir()
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\ncase "$*" in *{failing}*) ls "$TMPDIR" >"$0.seen"; exit 3;; esac\n')
+    python.chmod(0o755)
+    (tmp_path / "tools").mkdir()
+    program = shutil.copy(ROOT / "tools" / "fuzz.sh", tmp_path / "tools")
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        [program, "corpora", "decode"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    if status:
+        assert python.with_suffix(".seen").read_text()
+    assert list(temporary.iterdir()) == []
