@@ -174,6 +174,12 @@ def test_command_when_no_tests_are_chosen_then_runs_folders_that_exist() -> None
     assert all(Path(folder).is_dir() for folder in folders)
 
 
+def test_tests_when_the_python_has_no_gil_then_run_without_it() -> None:
+    cibuildwheel = PROJECT["tool"]["cibuildwheel"]
+    assert wheels.test_environment(cibuildwheel, "3.14t") == {"PYTHON_GIL": "0"}
+    assert wheels.test_environment(cibuildwheel, "3.14") == {}
+
+
 @pytest.mark.parametrize(
     ("line", "counts"),
     [
