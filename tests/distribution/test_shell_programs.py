@@ -1,4 +1,4 @@
-"""tools/fuzz.sh, with a program in place of Python: what it leaves behind."""
+"""Programs for the shell, with others in place of what they call: what they leave behind, and what they tell."""
 
 from __future__ import annotations
 
@@ -31,3 +31,16 @@ def test_corpora_when_packed_or_not_then_no_temporary_folder_is_left(
     if status:
         assert python.with_suffix(".seen").read_text()
     assert list(temporary.iterdir()) == []
+
+
+def test_callgrind_when_the_work_fails_then_shows_why(tmp_path: Path) -> None:
+    valgrind = tmp_path / "path" / "valgrind"
+    valgrind.parent.mkdir()
+    valgrind.write_text("#!/bin/sh\necho KeyError: nothing >&2\nexit 1\n")
+    valgrind.chmod(0o755)
+    (tmp_path / "bench").mkdir()
+    program = shutil.copy(ROOT / "bench" / "callgrind.sh", tmp_path / "bench")
+    env = {**os.environ, "PATH": f"{valgrind.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([program, "nothing"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "KeyError: nothing" in done.stderr
