@@ -26,3 +26,15 @@ def test_messages_and_pages_when_they_name_an_extra_then_it_exists() -> None:
             named.update(dict.fromkeys(extras.split(","), source))
     assert named
     assert {extra: source for extra, source in named.items() if extra not in EXTRAS} == {}
+
+
+def test_pages_when_they_install_kafkafmt_then_never_by_its_name_from_a_package_index() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb"), ROOT / "README.md"]
+    commands = [
+        (page, line)
+        for page in pages
+        for line in page.read_text().splitlines()
+        if re.search(r"pip (install|download|wheel) .*kafkafmt(\[|['\" ]|$)", line)
+    ]
+    assert commands
+    assert [(page, line) for page, line in commands if "--no-index" not in line and "Never" not in line] == []
