@@ -44,3 +44,25 @@ def test_callgrind_when_the_work_fails_then_shows_why(tmp_path: Path) -> None:
     done = subprocess.run([program, "nothing"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "KeyError: nothing" in done.stderr
+
+
+# Answers `-VV`, and records each wheel that it is asked for.
+FAKE_PYTHON = """#!/bin/sh
+if [ "$1" = -VV ]; then echo "Python {version}"; exit 0; fi
+case "$*" in *" wheel "*) echo {version} >>builds;; esac
+"""
+
+
+def test_instrumented_build_when_the_python_is_another_one_then_is_built_again(tmp_path: Path) -> None:
+    for name in ("src", "python", "tools", "build", ".venv/bin"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("pyproject.toml", "CMakeLists.txt"):
+        (tmp_path / name).touch()
+    program = shutil.copy(ROOT / "tools" / "instrument.sh", tmp_path / "tools")
+    python = tmp_path / ".venv" / "bin" / "python"
+    for version in ("3.11.7", "3.11.7", "3.12.1"):
+        python.write_text(FAKE_PYTHON.format(version=version))
+        python.chmod(0o755)
+        (tmp_path / "build" / "fuzz").mkdir(exist_ok=True)
+        subprocess.run([program, "KAFKAFMT_FUZZ", "build/fuzz"], env={**os.environ, "CC": "true"}, check=True)
+    assert (tmp_path / "builds").read_text().split() == ["3.11.7", "3.12.1"]
