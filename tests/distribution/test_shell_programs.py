@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from distribution_tools import ROOT
+from distribution_tools import PROJECT, ROOT
 
 
 @pytest.mark.parametrize(("failing", "status"), [("-merge=1", 3), ("nothing", 0)])
@@ -66,3 +67,23 @@ def test_instrumented_build_when_the_python_is_another_one_then_is_built_again(t
         (tmp_path / "build" / "fuzz").mkdir(exist_ok=True)
         subprocess.run([program, "KAFKAFMT_FUZZ", "build/fuzz"], env={**os.environ, "CC": "true"}, check=True)
     assert (tmp_path / "builds").read_text().split() == ["3.11.7", "3.12.1"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads TOML with this Python")
+def test_free_threaded_environment_when_made_then_has_the_build_requirements_of_the_project(
+    tmp_path: Path,
+) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    for folder in (python.parent, tmp_path / "tools"):
+        folder.mkdir(parents=True)
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$2" in *Py_GIL_DISABLED*) exit 0;; *tomllib*) exec "$REAL" "$@";; esac\n'
+        'for one in "$@"; do case "$one" in /dev/fd/*) cat "$one" >>requirements;; esac; done\n'
+    )
+    python.chmod(0o755)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    program = shutil.copy(ROOT / "tools" / "free_threaded.sh", tmp_path / "tools")
+    subprocess.run([program, str(python.parents[1])], env={**os.environ, "REAL": sys.executable}, check=True)
+    found = (tmp_path / "requirements").read_text().split()
+    assert found == PROJECT["build-system"]["requires"]
