@@ -151,7 +151,7 @@ bench-report: build ## make bench/RESULTS.md and its charts from bench/results
 
 wheels: ## build and test the sdist and the wheels that this machine can, and print which (WHEELS_ARGS="--python 3.12")
 	@tools/system.sh python
-	@$$(tools/python.sh) tools/wheels.py $(WHEELS_ARGS)
+	@"$$(tools/python.sh)" tools/wheels.py $(WHEELS_ARGS)
 
 clean: ## remove all builds, but not the jars that Maven fetched
 	rm -rf .venv wheelhouse .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse

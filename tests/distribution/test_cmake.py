@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distribution_tools import PROJECT, ROOT
+from distribution_tools import PROJECT, ROOT, write_program
 
 cython_cmake = pytest.importorskip("cython_cmake")
 MODULES = Path(cython_cmake.__file__).parent / "cmake"
@@ -40,9 +40,7 @@ def errors_of_configuration(folder: Path, *definitions: str) -> str:
 
 
 def test_configuration_when_cython_is_older_than_required_then_says_which_is_needed(tmp_path: Path) -> None:
-    cython = tmp_path / "cython"
-    cython.write_text("#!/bin/sh\necho Cython version 3.2.4\n")
-    cython.chmod(0o755)
+    cython = write_program(tmp_path / "cython", "echo Cython version 3.2.4")
     errors = errors_of_configuration(tmp_path / "build", f"CYTHON_EXECUTABLE={cython}")
     (required,) = re.findall(r"'cython>=([\d.]+)'", str(PROJECT["build-system"]["requires"]))
     assert f'Found unsuitable version "3.2.4", but required is at least "{required}"' in errors

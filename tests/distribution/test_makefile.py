@@ -10,23 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from distribution_tools import ROOT
+from distribution_tools import ROOT, write_program
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs Make")
 
 # Fails if another one runs at the same time.
-INSTALL = """#!/bin/sh
-mkdir installing || exit 1
-echo installed >>log
-sleep 0.2
-rmdir installing
-"""
-
-
-def write_program(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
+INSTALL = ("mkdir installing || exit 1", "echo installed >>log", "sleep 0.2", "rmdir installing")
 
 
 @pytest.fixture
@@ -34,10 +23,10 @@ def clone(tmp_path: Path) -> Path:
     """A folder with the Makefile, and with programs that do nothing."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     for name in ("tools/system.sh", "tools/with_java.sh", "tools/sanitized.sh"):
-        write_program(tmp_path / name, "#!/bin/sh\n")
+        write_program(tmp_path / name)
     for name in ("python", "ruff", "mypy", "stubtest", "cython-lint"):
-        write_program(tmp_path / ".venv" / "bin" / name, "#!/bin/sh\n")
-    write_program(tmp_path / "tools" / "install.sh", INSTALL)
+        write_program(tmp_path / ".venv" / "bin" / name)
+    write_program(tmp_path / "tools" / "install.sh", *INSTALL)
     return tmp_path
 
 
