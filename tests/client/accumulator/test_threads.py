@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,17 +22,10 @@ from client.accumulator.partitions import (
 from client.native_sending import TOPIC, LocalSender
 from kafkafmt.client.accumulator import AccumulatorClosedError, RecordAccumulator
 
+pytestmark = pytest.mark.usefixtures("frequent_switches")
+
 PARTITIONS = partitions(3)
 RECORDS = 400
-
-
-@pytest.fixture(autouse=True)
-def _frequent_switches() -> Iterator[None]:
-    """So that threads meet in the middle of things."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
 
 
 class RunningSender:
