@@ -26,7 +26,7 @@ from kafkafmt.spark import export
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 JOB = Path(__file__).parent / "jobs" / "export_killed.py"
 KILLER = JOB.parent / "killer"
 
