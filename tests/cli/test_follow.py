@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from child_processes import started
 from cli.logs import FIRST_TIMESTAMP, command, run
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import LogAppender
@@ -26,14 +26,8 @@ def append(folder: Path, first: int, count: int) -> None:
         appender.append(builder.build())
 
 
-@contextmanager
-def following(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    running = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.communicate()
+def following(*arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def values(running: subprocess.Popen[str], count: int) -> list[int]:

@@ -8,14 +8,14 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 import kafkafmt as kf
+from child_processes import started
 from cli.logs import command, run
 from kafkafmt.log import LogAppender, LogDirectory
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
@@ -36,20 +36,14 @@ from mirror.running import SECONDS, wait_until
 pytestmark = pytest.mark.slow
 
 
-@contextmanager
-def following(source: Path, target: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
-    """A mirror that follows, ended by its own handle."""
-    running = subprocess.Popen(
+def following(source: Path, target: Path, *options: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A mirror that follows."""
+    return started(
         command("mirror", source, target, "--follow", *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.communicate()
 
 
 def wait_for_end(target: Path, offset: int, partition: tuple[str, int] = ("t", 0)) -> None:
