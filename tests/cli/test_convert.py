@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import reference as ref
+from child_processes import started
 from cli.logs import (
     FIRST_TIMESTAMP,
     command,
@@ -251,12 +252,14 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
     assert run("convert", log.parent, wanted, "--to-magic", 1).exit_code == 0
     waited_for = target / "orders-0" / f".{segments(log)[1].stem}.converted.lock"
     waited_for.parent.mkdir(parents=True)
-    with locked_file(waited_for):  # so that it is at it still when the signal comes
-        process = subprocess.Popen(
+    with (
+        locked_file(waited_for),  # so that it is at it still when the signal comes
+        started(
             command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
             stdout=subprocess.DEVNULL,
             start_new_session=True,
-        )
+        ) as process,
+    ):
         while len(segments(target)) < 3:
             assert process.poll() is None
             time.sleep(0.002)
@@ -285,17 +288,17 @@ def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(t
     for partition in range(1, 30):  # a minute of work: enough to be at it still when the signal comes
         shutil.copytree(log, log.parent / f"orders-{partition}", copy_function=os.link)
     target = tmp_path / "out"
-    process = subprocess.Popen(
+    with started(
         command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    while not segments(target):
-        assert process.poll() is None
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    ) as process:
+        while not segments(target):
+            assert process.poll() is None
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate()
     assert (process.returncode, errors.strip()) == (130, "kafkafmt: interrupted")
     assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
 

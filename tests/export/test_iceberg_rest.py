@@ -24,10 +24,10 @@ from kafkafmt.export import Destination, ExportOptions, compact
 from kafkafmt.export.running import run_export
 from oracle.kafka import java
 
-pytestmark = [pytest.mark.oracle, pytest.mark.full]
+pytestmark = [pytest.mark.oracle, pytest.mark.full, pytest.mark.xdist_group("iceberg-rest")]
 
 SERVER = "org.apache.iceberg.rest.RESTCatalogServer"
-START_SECONDS = 60
+START_SECONDS = 150
 
 
 @pytest.fixture(scope="module")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 import kafkafmt as kf
+from file_limits import file_size_limit
 from kafkafmt._util.files import open_regular
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, SegmentWriter
 from kafkafmt.log.producer_states import ProducerStates
@@ -206,16 +204,6 @@ def test_log_when_killed_between_the_steps_of_a_roll_then_opens_and_goes_on(tmp_
         log.append(batch(5))
     assert segments(tmp_path) == [name(0), name(5)]
     assert PartitionLog(tmp_path).aborted_transactions() == []
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("room", [0, 100, 1000])

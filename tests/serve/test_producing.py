@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from endpoints.endpoint_process import EndpointProcess
 from endpoints.raw_client import SIZE, RawClient
 from endpoints.requests import MIB, Wanted, fetch, metadata
 from endpoints.served import Served
+from file_limits import file_size_limit
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, growing_segment
 from kafkafmt.log.appender import create_log
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
@@ -224,16 +223,6 @@ def test_consumer_when_it_waits_then_gets_what_is_appended_at_once(served: Serve
         assert error_code(client, produce(batch()), VERSION) == NO_ERROR
         (topic,) = consumer.receive(request, 4, correlation_id).responses
         assert len(list(kf.MemoryRecords(topic.partitions[0].records).records())) == 3
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_records_when_the_disk_is_full_then_none_of_them_is_appended_until_there_is_room(

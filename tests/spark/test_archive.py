@@ -8,6 +8,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from kafkafmt.spark.archive import (
 from spark.archives import (
     OTHER_SUFFIX,
     OTHER_TAG,
-    SECONDS,
     link_packages,
     run_isolated,
     start_isolated,
@@ -187,8 +187,9 @@ def test_threads_when_they_import_at_once_then_none_sees_half_a_package(
 def test_processes_when_they_unpack_at_once_then_all_use_one_folder(
     archive: Path, packages: Path, tmp_path: Path
 ) -> None:
-    running = [start_isolated(archive, packages, tmp_path) for _ in range(4)]
-    found = [process.communicate(timeout=SECONDS) for process in running]
+    with ExitStack() as stack:
+        running = [stack.enter_context(start_isolated(archive, packages, tmp_path)) for _ in range(4)]
+        found = [process.communicate() for process in running]
     assert [(output.strip(), errors) for output, errors in found] == [
         imported_from(site(tmp_path, archive))
     ] * 4

@@ -117,6 +117,17 @@ def publish(path: Path, target: Path) -> None:
     sync_path(target.absolute().parent)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and the missing ones above it durably: each has its entry after a power failure.
+
+    Does nothing if the folder exists. Raises OSError.
+    """
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_path(path.parent)
+
+
 def sync_path(path: Path) -> None:
     """Make the content of a file, or the entries of a folder, durable (fsync)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

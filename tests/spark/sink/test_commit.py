@@ -21,6 +21,7 @@ from kafkafmt.spark.sink.staging import Owner, new_attempt, remove
 from log.samples import batch, put_segment
 from spark.reads import rows
 from spark.writes import Rows, content, job, staged, write
+from syncs import Syncs
 
 COLUMNS = ("value", "topic", "partition", "offset")
 
@@ -35,6 +36,19 @@ def records(*offsets: int, topic: str = "t", partition: int = 0) -> list[dict[st
 def offsets(folder: Path, topic: str = "t", partition: int = 0) -> list[int]:
     log = LogDirectory(folder).partition((topic, partition))
     return [record.offset for record in log.records()]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kept", ["keep", "dense"])
+def test_commit_when_it_returns_then_all_segments_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str, overwrite: bool
+) -> None:
+    syncs = Syncs.noted(monkeypatch)
+    for first in (0, 100):
+        tasks = [records(*range(one, one + 50), partition=one % 3) for one in (first, first + 50)]
+        write(tmp_path / "logs", *tasks, offsets=kept, overwrite=overwrite, segmentBytes=500)
+    assert list(tmp_path.glob("logs/t-*/*.log"))
+    assert syncs.lost(tmp_path, {".lock", ".kafkafmt-lock"}) == []
 
 
 # Offsets that are kept
