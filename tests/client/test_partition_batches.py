@@ -255,6 +255,23 @@ def offsets_by_kafka_python(data: bytes, offset: int, aborted: Sequence[Aborted]
     return [record.offset for record in part.take(ALL)]
 
 
+def test_abort_marker_when_its_producer_has_no_open_transaction_then_leaves_nothing_out() -> None:
+    """Case 22: such a marker is ignored, before a transaction of its producer and after it."""
+    state = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    data = [
+        end_marker(0, commit=False),
+        built(1, **state),
+        end_marker(2, commit=False),
+        end_marker(3, commit=False),
+        built(4, **state),
+        end_marker(5, commit=True),
+        end_marker(6, commit=False),
+        built(7),
+    ]
+    assert last_offsets(batches_of(b"".join(data), aborted=[Aborted(7, 1)])) == [4, 7]
+    assert last_offsets(batches_of(b"".join(data[3:]), 3)) == [4, 7]
+
+
 @pytest.mark.parametrize("number", range(60))
 def test_committed_records_are_those_that_kafka_python_finds_in_the_same_bytes(
     seed: int, number: int
