@@ -63,6 +63,13 @@ def built(offset: int, count: int = 1, **options: Any) -> bytes:
     return builder.build()
 
 
+def wrapper(offset: int, count: int = 3) -> bytes:
+    builder = kf.RecordBatchBuilder(1, kf.Codec.GZIP, base_offset=offset)
+    for number in range(count):
+        builder.append(DAY, None, b"%d" % (offset + number))
+    return builder.build()
+
+
 def last_offsets(part: PartitionBatches, n: int = ALL) -> list[int]:
     return [last for run in part.take(n) for last in run.index["last_offset"].tolist()]
 
@@ -162,6 +169,14 @@ def test_damage_when_nothing_sound_is_behind_it_then_its_header_tells_the_next_i
     with pytest.raises(CorruptRecordError) as caught:
         batches_of(flipped(batch), 5)
     assert (caught.value.offset, caught.value.next_offset) == (5, next_offset)
+
+
+def test_damage_when_a_wrapper_is_behind_it_then_its_first_record_is_the_next() -> None:
+    """Case 29: the header of a wrapper has its last offset only."""
+    part = batches_of(wrapper(0) + flipped(wrapper(3)) + wrapper(6))
+    assert last_offsets(part) == [2]
+    error = error_of(part)
+    assert (error.offset, error.next_offset) == (3, 6)
 
 
 def test_damage_when_a_length_is_too_large_then_the_fetch_that_begins_there_tells_where_to_go_on() -> None:

@@ -14,7 +14,6 @@ from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import check_tail
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import LogTail, UnreadTail
-from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.runs import (
     first_offset,
     of_aborted_transactions,
@@ -22,7 +21,7 @@ from kafkafmt.records.runs import (
     slice_run,
     sound_part,
 )
-from kafkafmt.records.trimming import cut_run, rows_between, trimmed_run
+from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, trimmed_run
 
 if TYPE_CHECKING:
     import numpy as np
@@ -317,7 +316,7 @@ class LogReader:
             assert self._open is not None
             if not self._may_begin_within or self.offset <= self._open.segment.base_offset:
                 return False
-            base_offset = self._first_offset(run, number)
+            base_offset = base_offset_of(run, number, self._log.max_decompressed_bytes)
         return base_offset < self.offset
 
     def _go_on_behind(self, row: np.void) -> None:
@@ -336,7 +335,8 @@ class LogReader:
         next_offset: int | None = None
         if not opened.is_over(self._position):
             run = opened.run_at(self._position)
-            next_offset = None if run is None else self._first_offset(run)
+            limit = self._log.max_decompressed_bytes
+            next_offset = None if run is None else base_offset_of(run, 0, limit)
         elif (behind := self._behind(opened.segment)) is not None:
             self._begin(behind)
             next_offset = behind.base_offset
@@ -344,13 +344,6 @@ class LogReader:
             return None
         self.offset = self.end_offset if next_offset is None else next_offset
         return SourceDamage(self.topic_partition, offset, next_offset, message)
-
-    def _first_offset(self, run: BatchRun, number: int = 0) -> int:
-        """Return the first offset of a batch; the last one of a wrapper that cannot be decompressed."""
-        try:
-            return RecordBatch(run, number, self._log.max_decompressed_bytes).base_offset
-        except KafkaFormatError:
-            return first_offset(run, number)
 
     def _message_of(self, error: KafkaFormatError) -> str:
         assert self._open is not None

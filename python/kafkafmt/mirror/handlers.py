@@ -15,7 +15,8 @@ from _kafkafmt.wire.layout import BASE_OFFSET_LENGTH, BASE_OFFSET_OFFSET
 from kafkafmt._util.callables import load_callable
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.records.batch import RecordBatch
-from kafkafmt.records.runs import first_offset, select_batches, whole_batches
+from kafkafmt.records.runs import select_batches, whole_batches
+from kafkafmt.records.trimming import base_offset_of
 
 if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
@@ -70,7 +71,7 @@ def handled_batches(handler: Handler, topic_partition: TopicPartition, run: Batc
             other = None if made is None else _put_in_place(made, batch)
         except Exception as error:
             failure = HandlerError(
-                topic_partition, first_offset(run, number), f"{type(error).__name__}: {error}"
+                topic_partition, base_offset_of(run, number), f"{type(error).__name__}: {error}"
             )
             failure.__cause__ = error
             break
