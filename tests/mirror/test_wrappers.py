@@ -8,12 +8,23 @@ import pytest
 
 import kafkafmt as kf
 from endpoints.endpoint_process import EndpointProcess
-from mirror.folders import NOW, mirror, put_log, records
+from mirror.folders import NOW, log_bytes, mirror, put_log, records
 from mirror.running import address
 
 pytestmark = pytest.mark.slow
 
-FAILING = """
+HANDLERS = """
+import kafkafmt
+
+def again(batch, topic_partition):
+    return bytes(batch)
+
+def elsewhere(batch, topic_partition):
+    builder = kafkafmt.RecordBatchBuilder(1, "gzip", base_offset=500)
+    builder.append(0, None, b"value")
+    builder.append(0, None, b"value")
+    return builder.build()
+
 def at_19(batch, topic_partition):
     if batch.last_offset == 19:
         raise ValueError("no")
@@ -34,6 +45,13 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
+@pytest.fixture
+def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that handlers are in, of a name of its own: what was imported stays."""
+    (tmp_path / "handlers_of_wrappers.py").write_text(HANDLERS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
 def offsets(directory: Path) -> list[int]:
     return [offset for offset, *_ in records(directory)]
 
@@ -48,13 +66,24 @@ def test_folder_when_times_are_within_wrappers_then_has_the_records_between(
     assert records(target) == records(source)[13:]
 
 
-def test_mirror_when_a_handler_fails_at_a_wrapper_then_the_next_one_begins_with_its_first_record(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("_handlers")
+def test_handler_when_it_returns_the_bytes_of_a_wrapper_then_it_is_copied(
+    source: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "failing_at_wrapper.py").write_text(FAILING)
-    monkeypatch.syspath_prepend(tmp_path)
+    ended = mirror(source, tmp_path / "target", "--handler", "handlers_of_wrappers:again")
+    assert ended.status == 0, ended.errors
+    assert log_bytes(tmp_path / "target" / "t-0") == log_bytes(source / "t-0")
+    ended = mirror(source, tmp_path / "other", "--handler", "handlers_of_wrappers:elsewhere")
+    assert ended.status == 2
+    assert "expected offsets 0 to 9 in a wrapper, found 500 to 501" in ended.errors
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_mirror_when_a_handler_fails_at_a_wrapper_then_the_next_one_begins_with_its_first_record(
+    source: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "target"
-    ended = mirror(source, target, "--handler", "failing_at_wrapper:at_19")
+    ended = mirror(source, target, "--handler", "handlers_of_wrappers:at_19")
     assert ended.status == 2
     assert "t-0, offset 10: ValueError: no" in ended.errors
     assert offsets(target) == list(range(10))
