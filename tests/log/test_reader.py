@@ -153,6 +153,13 @@ def test_read_when_wrappers_follow_each_other_then_each_comes_whole_however_ofte
     assert read == data
 
 
+def test_read_when_segments_overlap_within_a_wrapper_then_each_offset_comes_once(folder: Path) -> None:
+    fields = {"magic": 1, "codec": kf.Codec.GZIP}
+    put_segment(folder, 0, batches(0, 10, 5, **fields))
+    put_segment(folder, 7, batches(7, 17, 5, **fields))
+    assert offsets(reader_of(folder)) == list(range(17))
+
+
 def test_read_when_a_wrapper_follows_damage_then_it_comes_whole(folder: Path) -> None:
     data = batches(0, 30, 10, magic=1, codec=kf.Codec.GZIP)
     damaged = bytearray(data[0])
