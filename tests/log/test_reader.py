@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
+import reference as ref
+from _kafkafmt.batches.producer_state import set_producer_state
 from kafkafmt.log import LogAppender
+from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
-from log.samples import batch, batches, marker, put_segment, transactional
+from log.samples import DAY, batch, batches, marker, put_segment, transactional
 
 PARTITION = TopicPartition("t", 0)
 
@@ -116,6 +119,91 @@ def test_read_when_begun_within_a_batch_then_it_is_trimmed_or_whole(folder: Path
         assert not isinstance(run, SourceDamage)
         assert int(run.index["base_offset"][0]) == expected
         assert reader.offset == 10
+
+
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.GZIP])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_read_when_begun_within_a_batch_or_wrapper_then_no_record_below_comes(
+    folder: Path, magic: int, codec: kf.Codec
+) -> None:
+    """Case 38. The header of a wrapper does not tell its first offset."""
+    fields = {"magic": magic, "codec": codec, "timestamp": -1 if magic == 0 else None}
+    put_segment(folder, 0, batches(0, 30, 10, **fields))
+    put_segment(folder, 30, batches(30, 50, 10, **fields))
+    reader = reader_of(folder)
+    for start in (0, 7, 10, 19, 25, 30, 34, 49):
+        reader.seek(start)
+        assert offsets(reader) == list(range(start, 50))
+    (folder.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0 37\n")
+    assert offsets(reader_of(folder)) == list(range(37, 50))
+
+
+def test_read_when_wrappers_follow_each_other_then_each_comes_whole_however_often_it_is_opened(
+    folder: Path,
+) -> None:
+    data = batches(0, 50, 10, magic=1, codec=kf.Codec.GZIP)
+    put_segment(folder, 0, data[:3])
+    put_segment(folder, 30, data[3:])
+    reader = reader_of(folder)
+    read = []
+    while (run := reader.read(50, 1)) is not None:
+        assert not isinstance(run, SourceDamage)
+        read.append(bytes(run.batch(0)))
+        reader.rest()
+    assert read == data
+
+
+def test_read_when_segments_overlap_within_a_wrapper_then_each_offset_comes_once(folder: Path) -> None:
+    fields = {"magic": 1, "codec": kf.Codec.GZIP}
+    put_segment(folder, 0, batches(0, 10, 5, **fields))
+    put_segment(folder, 7, batches(7, 17, 5, **fields))
+    assert offsets(reader_of(folder)) == list(range(17))
+
+
+def test_read_when_a_wrapper_follows_damage_then_it_comes_whole(folder: Path) -> None:
+    data = batches(0, 30, 10, magic=1, codec=kf.Codec.GZIP)
+    damaged = bytearray(data[0])
+    damaged[-1] ^= 1
+    put_segment(folder, 0, [bytes(damaged), *data[1:]])
+    reader = reader_of(folder)
+    damage = reader.read(30)
+    assert isinstance(damage, SourceDamage)
+    assert (damage.offset, damage.next_offset) == (0, 10)
+    reader.rest()
+    assert offsets(reader) == list(range(10, 30))
+
+
+def test_read_when_begun_within_a_wrapper_that_cannot_be_decompressed_then_it_comes_whole(
+    folder: Path,
+) -> None:
+    unreadable = ref.message(1, 9, DAY, None, b"no gzip", attributes=ref.GZIP)
+    put_segment(folder, 0, [unreadable, *batches(10, 20, 10, magic=1)])
+    reader = reader_of(folder)
+    reader.seek(7)
+    run = reader.read(20)
+    assert run is not None
+    assert not isinstance(run, SourceDamage)
+    assert bytes(run.batch(0)) == unreadable
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_read_when_a_batch_that_is_begun_or_ended_within_cannot_be_opened_then_it_is_damage(
+    folder: Path, is_cut: bool
+) -> None:
+    unreadable = bytearray(batch(0, 10))
+    unreadable[22] |= kf.Codec.GZIP
+    set_producer_state(unreadable, -1, -1, -1)  # the CRC matches
+    put_segment(folder, 0, [bytes(unreadable), batch(10, 10)])
+    reader = reader_of(folder)
+    if is_cut:
+        reader.end_at(LogCut(7, {}))
+    else:
+        reader.seek(7)
+    damage = reader.read(20)
+    assert isinstance(damage, SourceDamage)
+    assert (damage.offset, damage.next_offset) == ((0, 7) if is_cut else (7, 10))
+    assert str(folder) in damage.message
+    assert offsets(reader) == ([] if is_cut else list(range(10, 20)))
 
 
 def test_read_when_committed_then_an_open_transaction_comes_once_it_has_ended(folder: Path) -> None:

@@ -14,13 +14,15 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
+import kafkafmt as kf
+from _kafkafmt.batches.producer_state import set_producer_state
 from cli.logs import command
 from client.cluster import Cluster
 from freezing import frozen
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
 from kafkafmt.types import TopicPartition
 from log.samples import marker, transactional
-from mirror.folders import batches, log_bytes, mirror, put_log
+from mirror.folders import NOW, batch, batches, log_bytes, mirror, put_log, records, stopped
 from mirror.reading import Reader, batches_of, end_of
 from mirror.running import LASTING, QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
@@ -111,6 +113,39 @@ def test_offsets_when_read_committed_left_them_out_before_they_were_deleted_then
     assert (ended.status, ended.summary["gone"]) == (1, [gone("t", 201, start)])
     again = mirror(source, target, *options)
     assert (again.status, again.summary["gone"]) == (0, [])
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_offsets_when_the_log_start_is_within_compressed_records_then_those_below_are_not_mirrored(
+    magic: int, tmp_path: Path
+) -> None:
+    """KIP-712: the first batch is trimmed, also if it is a wrapper, whose header has no first offset."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    builder = kf.RecordBatchBuilder(magic, kf.Codec.GZIP)
+    for offset in range(10):
+        builder.append(NOW + offset, b"key", b"value-%d" % offset)
+    delete_records(put_log(source / "t-0", [builder.build()]), 7)
+    ended = mirror(source, target)
+    assert (ended.status, ended.summary["records"]) == (0, 3)
+    assert [offset for offset, *_ in records(target)] == [7, 8, 9]
+
+
+def test_batch_when_the_log_start_is_within_it_and_it_cannot_be_opened_then_its_partition_alone_stops(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    unreadable = bytearray(batch(0))
+    unreadable[22] |= kf.Codec.GZIP
+    set_producer_state(unreadable, -1, -1, -1)  # the CRC matches
+    delete_records(put_log(source / "t-0", [bytes(unreadable), batch(10)]), 3)
+    put_log(source / "u-0", batches(0, 50))
+    ended = mirror(source, target)
+    assert ended.status == 1
+    assert stopped(ended.summary) == {"t-0": 3}
+    assert log_bytes(target / "u-0") == log_bytes(source / "u-0")
+    ended = mirror(source, target, "--on-corrupt", "skip")
+    assert ended.status == 0
+    assert log_bytes(target / "t-0") == batch(10)
 
 
 def test_gap_when_compaction_left_it_between_segments_then_is_not_lost(tmp_path: Path) -> None:

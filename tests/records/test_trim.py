@@ -8,7 +8,7 @@ import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.records.runs import whole_batches
-from kafkafmt.records.trimming import rows_between
+from kafkafmt.records.trimming import base_offset_of, rows_between, runs_before
 from log.samples import batch
 from records.samples import DAY, GAPS, ROWS, SAMPLES, WITH_HEADERS, as_rows
 
@@ -127,3 +127,36 @@ def test_rows_between_when_a_wrapper_cannot_be_decompressed_then_its_reader_gets
         0,
         1,
     )  # the batch before it ends there
+
+
+# Up to an offset: whole batches, and the one that contains it, cut
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)])
+def test_runs_before_when_the_end_is_within_a_batch_or_wrapper_then_has_all_records_before_it(magic, codec):
+    run = run_of(magic, codec, 0, 3, 10, 13)
+    held = [*range(6), *range(10, 16)]
+    for end in range(18):
+        found = [
+            record.offset
+            for part in runs_before(run, end)
+            for number in range(len(part))
+            for record in kf.RecordBatch(part, number)
+        ]
+        assert found == [offset for offset in held if offset < end]
+
+
+def test_runs_before_when_the_batch_with_the_end_cannot_be_read_then_those_before_it_come_first():
+    unreadable = ref.message(1, 12, DAY, None, b"no gzip", attributes=ref.GZIP)
+    run = whole_batches(batch(0, 3, magic=1, codec=kf.Codec.GZIP) + unreadable)
+    runs = runs_before(run, 11)
+    assert next(runs).index["last_offset"].tolist() == [2]
+    with pytest.raises(kf.CorruptRecordError) as raised:
+        next(runs)
+    assert raised.value.last_offset == 12
+
+
+def test_base_offset_when_of_a_wrapper_then_by_its_records_or_else_its_last_offset():
+    run = run_of(1, 1, 0, 3)
+    assert [base_offset_of(run, number) for number in range(2)] == [0, 3]
+    assert base_offset_of(run, 1, max_decompressed_bytes=1) == 5

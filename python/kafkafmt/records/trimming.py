@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,16 @@ from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
+
+
+def base_offset_of(
+    run: BatchRun, number: int = 0, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> int:
+    """Return the first offset of a batch. A v0/v1 wrapper is decompressed; if that fails, its last offset counts."""
+    try:
+        return RecordBatch(run, number, max_decompressed_bytes).base_offset
+    except KafkaFormatError:
+        return first_offset(run, number)
 
 
 def rows_between(
@@ -98,17 +109,20 @@ def cut_run(
     return only_batch(encoded).run
 
 
-def runs_before(run: BatchRun, end_offset: int) -> list[BatchRun]:
-    """Return a run without the records from an offset on: whole batches, and then a batch that contains it, cut.
+def runs_before(run: BatchRun, end_offset: int) -> Iterator[BatchRun]:
+    """Yield a run without the records from an offset on: whole batches, and then a batch that contains it, cut.
 
-    Raises KafkaFormatError for a damaged batch that contains the offset.
+    Raises KafkaFormatError for a batch that contains the offset and cannot be read, after the batches before it.
     """
     stop = int((run.index["last_offset"] < end_offset).sum())
-    found = [slice_run(run, 0, stop)] if stop else []
-    if stop < len(run) and first_offset(behind := slice_run(run, stop, len(run))) < end_offset:
-        cut = cut_run(behind, 0, end_offset)
-        found += [] if cut is None else [cut]
-    return found
+    if stop:
+        yield slice_run(run, 0, stop)
+    if (
+        stop < len(run) and run.index["base_offset"][stop] < end_offset
+    ):  # -1 of a wrapper: only its records tell
+        cut = cut_run(run, stop, end_offset)
+        if cut is not None:
+            yield cut
 
 
 def _in_v2(run: BatchRun, number: int) -> RecordBatch:
