@@ -55,9 +55,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     )
     handler.addFilter(_RateLimitedConnections())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    # kafka-python logs at DEBUG what it sends: all bytes in the first module, each request in the second.
-    logging.getLogger("kafka.protocol.parser").setLevel(logging.INFO)
-    logging.getLogger("kafka.net.connection").addFilter(_tells_no_credentials)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -85,12 +82,6 @@ def _write_traceback(target: TextIO, exc_info: structlog.types.ExcInfo) -> None:
     structlog.dev.plain_traceback(text, exc_info)
     for line in text.getvalue().strip("\n").split("\n"):
         target.write(f"\n  {visible(line)}")
-
-
-def _tells_no_credentials(record: logging.LogRecord) -> bool:
-    """Are no SASL requests or responses among the arguments? Those of PLAIN contain the password."""
-    arguments = record.args if isinstance(record.args, tuple) else ()
-    return not any(type(one).__name__.startswith("Sasl") for one in arguments)
 
 
 class RateLimitedLog:
