@@ -11,11 +11,15 @@ import pytest
 from endpoints.endpoint_process import GATEWAY, EndpointProcess
 from endpoints.logged_endpoint import LoggedEndpoint
 from endpoints.raw_client import SIZE, RawClient
+from kafkafmt import Codec
 from log.samples import batches, put_segment
+from serve.produced import batch, error_code
+from serve.produced import produce as produced
 
 pytestmark = pytest.mark.slow
 
 PRODUCE, OLD, NEW = 0, 2, 3  # an API, and versions of it
+CORRUPT = 2
 KIB, MIB = 1024, 1024 * 1024
 # So a request may take at most 2 MiB beyond the bytes of its connection.
 MEMORY = ("--max-produce-size", MIB, "--max-produce-memory", MIB, "--max-request-size", MIB)
@@ -96,3 +100,13 @@ def test_produce_when_much_of_it_is_for_few_partitions_then_is_answered(
     client.socket.sendall(SIZE.pack(len(frame)) + frame)
     (correlation_id,) = SIZE.unpack(client.receive_frame()[: SIZE.size])
     assert correlation_id == 1
+
+
+def test_produce_when_a_batch_of_an_old_producer_decompresses_to_very_much_then_is_refused(
+    client: RawClient,
+) -> None:
+    """The limit is that of `kafkafmt serve`: 64 MiB."""
+    for size, expected in ((63 * MIB, 0), (64 * MIB, CORRUPT)):
+        data = batch(1, magic=1, codec=Codec.GZIP, size=size)
+        assert len(data) < MIB
+        assert error_code(client, produced(data), OLD) == expected
