@@ -227,12 +227,21 @@ class Connection:
         return self._sasl is None or self._sasl.principal is not None
 
     async def _read_size(self) -> int:
-        timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
-        (size,) = _SIZE.unpack(await self._stream.read(_SIZE.size, timeout))
+        (size,) = _SIZE.unpack(await self._read_next(_SIZE.size))
         most = self._options.largest_request_bytes if self._is_known else MAX_OPEN_FRAME_BYTES
         if not 0 < size <= most:
             raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
         return int(size)
+
+    async def _read_next(self, size: int) -> bytes:
+        """Read the start of the next request. A client that waits for responses, or reads one slowly, is not idle."""
+        while True:
+            timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
+            try:
+                return await self._stream.read(size, timeout)
+            except StalledError:
+                if self._session is None or not self._session.is_busy:
+                    raise
 
     async def _read(self, size: int) -> bytes:
         return await self._stream.read(size, self._options.request_timeout)
