@@ -68,7 +68,7 @@ _conversion_options = options(
         default="read_uncommitted",
     ),
     zstd_fallback_option(
-        "Codec of zstd batches for clients without zstd support.  [default: they get an error]"
+        "Codec of zstd batches that are converted for consumers of before Kafka 0.11.  [default: they get an error]"
     ),
     downconversion_codec_option,
     size_option(

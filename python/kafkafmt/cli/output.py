@@ -29,6 +29,8 @@ from rich.progress import Task as ProgressTask
 from rich.table import Table
 from rich.text import Text
 
+from kafkafmt._util.visible import visible
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -56,19 +58,6 @@ def print_lines(lines: NDArray[np.uint8]) -> None:
 def notify(message: str) -> None:
     """Print a message for people, in one line on standard error."""
     click.echo(visible(message), err=True)
-
-
-def visible(text: str) -> str:
-    """Return a text with escapes for characters that are not printable.
-
-    Clients of a broker choose names, and a terminal executes the control sequences in them.
-
-    >>> print(visible("orders \x1b[2J"))
-    orders \\x1b[2J
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

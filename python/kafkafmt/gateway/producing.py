@@ -31,7 +31,7 @@ from kafkafmt.gateway.leaders import topic_name
 from kafkafmt.gateway.versions import FIRST_BATCHES
 from kafkafmt.server.errors import MalformedRequestError, RequestError
 from kafkafmt.server.metrics import Conversions
-from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
+from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.wire import encode_response
 
@@ -126,7 +126,7 @@ class TranslatedProduce:
         self._upstreams = upstreams
         self._responses = responses
         self._work = work
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._max_decompressed_bytes = min(max_decompressed_bytes, MAX_DECOMPRESSED_BYTES)
         self._limited_log = RateLimitedLog()
 
     async def answer(self, frame: Buffer, client: ClientEvents) -> None:
