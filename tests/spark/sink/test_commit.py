@@ -19,6 +19,7 @@ from kafkafmt.spark.sink.commit import Commit, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.staging import Owner, new_attempt, remove
 from log.samples import batch, put_segment
+from log.test_log_start import start_at
 from spark.reads import rows
 from spark.writes import Rows, content, job, staged, write
 
@@ -77,6 +78,21 @@ def test_segment_that_is_empty_when_in_the_way_then_replaced_or_told(tmp_path: P
         write(tmp_path, records(5, 8))
     write(tmp_path, records(7, 8))
     assert offsets(tmp_path) == [7, 8]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_offsets_when_below_the_log_start_then_refused_and_dense_ones_begin_there(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    write(tmp_path, records(0, 1, 2))
+    start_at(10, tmp_path)
+    with pytest.raises(ValueError, match="partition t-0: log-start-offset-checkpoint says that offsets below 10 are"):
+        write(tmp_path, records(9, 10), overwrite=overwrite)
+    write(tmp_path, records(7), records(9), overwrite=overwrite, offsets="dense")
+    assert offsets(tmp_path) == [10, 11]
+    write(tmp_path, records(12, 15), overwrite=overwrite)
+    assert offsets(tmp_path) == ([12, 15] if overwrite else [10, 11, 12, 15])
+    assert content(tmp_path) == ["log-start-offset-checkpoint", "t-0"]
 
 
 # Overwriting
