@@ -34,7 +34,8 @@ def export(
             catalog, options of the format, and one table for all topics.
         options: as of `kafkafmt export`. Their `processes` have no effect: the session's cores take their place.
         format: parquet, delta or iceberg, if `destination` is text.
-        scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan.
+        scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan. `isolation` is
+            read_committed by default.
 
     Returns topic, location, status (`exported` or `failed`), records, undecoded, files, size_in_bytes and error.
     `undecoded` is the number of keys and values that could not be decoded, and are null.
