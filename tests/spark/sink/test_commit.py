@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,21 @@ def test_offsets_when_below_the_log_start_then_refused_and_dense_ones_begin_ther
     write(tmp_path, records(12, 15), overwrite=overwrite)
     assert offsets(tmp_path) == ([12, 15] if overwrite else [10, 11, 12, 15])
     assert content(tmp_path) == ["log-start-offset-checkpoint", "t-0"]
+
+
+def test_partition_when_on_another_file_system_then_refused_and_later_writes_go_on(tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs two file systems")
+    with tempfile.TemporaryDirectory(dir=shared) as elsewhere:
+        (tmp_path / "t-1").symlink_to(elsewhere)
+        for overwrite in (False, True):
+            with pytest.raises(OSError, match="expected a folder on the file system of its log directory") as caught:
+                write(tmp_path, records(0), records(0, partition=1), overwrite=overwrite)
+            assert caught.value.errno == errno.EXDEV
+        assert content(tmp_path) == ["t-1"]
+        write(tmp_path, records(0, 1))
+        assert offsets(tmp_path) == [0, 1]
 
 
 # Overwriting
