@@ -1,4 +1,4 @@
-"""Export topics into tables with a Spark job: the public function. The job imports pyarrow, this module does not."""
+"""Export topics into tables with Spark jobs: the public function. The job imports pyarrow, this module does not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def export(
     Returns topic, location, status (`exported` or `failed`), records, undecoded, files, size_in_bytes and error.
     `undecoded` is the number of keys and values that could not be decoded, and are null.
 
-    A table that fails leaves the others unaffected. Raises JobError if Spark fails the job: then nothing is exported.
+    A table that fails leaves the others unaffected. A job exports up to 100 tables. Raises JobError if Spark fails one:
+    then its tables, and those of later jobs, are not exported.
     """
     import pyarrow as pa
 
