@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.listing import list_segments
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.spark.sink.commit import Commit, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.staging import Owner, new_attempt, remove
@@ -88,7 +90,9 @@ def test_offsets_when_below_the_log_start_then_refused_and_dense_ones_begin_ther
 ) -> None:
     write(tmp_path, records(0, 1, 2))
     start_at(10, tmp_path)
-    with pytest.raises(ValueError, match="partition t-0: log-start-offset-checkpoint says that offsets below 10 are"):
+    with pytest.raises(
+        ValueError, match="partition t-0: log-start-offset-checkpoint says that offsets below 10 are"
+    ):
         write(tmp_path, records(9, 10), overwrite=overwrite)
     write(tmp_path, records(7), records(9), overwrite=overwrite, offsets="dense")
     assert offsets(tmp_path) == [10, 11]
@@ -104,7 +108,9 @@ def test_partition_when_on_another_file_system_then_refused_and_later_writes_go_
     with tempfile.TemporaryDirectory(dir=shared) as elsewhere:
         (tmp_path / "t-1").symlink_to(elsewhere)
         for overwrite in (False, True):
-            with pytest.raises(OSError, match="expected a folder on the file system of its log directory") as caught:
+            with pytest.raises(
+                OSError, match="expected a folder on the file system of its log directory"
+            ) as caught:
                 write(tmp_path, records(0), records(0, partition=1), overwrite=overwrite)
             assert caught.value.errno == errno.EXDEV
         assert content(tmp_path) == ["t-1"]
@@ -122,6 +128,15 @@ def test_overwrite_when_committed_then_replaces_the_partitions_that_are_written(
     write(tmp_path, records(7), records(9), overwrite=True, offsets="dense")
     assert offsets(tmp_path) == [0, 1]
     assert content(tmp_path) == ["t-0", "t-1", "t-2"]
+
+
+def test_overwrite_when_committed_then_the_topic_id_stays(tmp_path: Path) -> None:
+    write(tmp_path, records(0, 1), records(0, partition=1))
+    topic_id = uuid.uuid4()
+    write_topic_id(tmp_path / "t-0", topic_id)
+    write(tmp_path, records(5), records(7), records(9, partition=1), overwrite=True)
+    assert [offsets(tmp_path, partition=number) for number in (0, 1)] == [[5, 7], [9]]
+    assert [read_topic_id(tmp_path / f"t-{number}") for number in (0, 1)] == [topic_id, None]
 
 
 def test_job_without_rows_when_committed_then_changes_nothing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
@@ -21,12 +22,13 @@ from data.real_logs import LOGS
 from file_systems import BUCKET
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.listing import list_segments
+from kafkafmt.log.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from kafkafmt.spark import recover
 from kafkafmt.spark.sink import store
 from kafkafmt.spark.sink.job import SinkJob
 from kafkafmt.spark.sink.staging import Owner
 from kafkafmt.spark.sink.store import StoreCommit, StoreManifest
-from kafkafmt.storage import RemotePath, storage_path
+from kafkafmt.storage import RemotePath, storage_path, write_file
 from spark.sink.test_commit import dead_owner
 from spark.writes import Rows, job, staged, write
 
@@ -192,6 +194,18 @@ def test_commit_when_another_driver_applies_it_meanwhile_then_both_succeed(
     save(plan, records(0, 1), records(5), overwrite=True)
     assert offsets(target) == [0, 1, 5]
     assert len(objects(target)) == 6
+
+
+def test_overwrite_when_committed_then_the_topic_id_stays(
+    tmp_path: Path, target: RemotePath, plan: Callable[..., SinkJob]
+) -> None:
+    save(plan, records(0, 1))
+    topic_id = uuid.uuid4()
+    write_topic_id(tmp_path, topic_id)
+    write_file(target / "t-0" / FILE_NAME, (tmp_path / FILE_NAME).read_bytes())
+    save(plan, records(5), overwrite=True)
+    assert offsets(target) == [5]
+    assert read_topic_id(target / "t-0") == topic_id
 
 
 # Streams

@@ -2,8 +2,10 @@
 
 No row passes through the JVM. A task gets a pickled `ExportTask`, and returns the descriptions of its files. The driver
 commits them once for each table. A job has the tasks of up to 100 tables, because the lease of a table keeps a
-descriptor open, or a thread for a store. Each attempt of a task writes files of its own, so Spark may repeat a task, or run it
-twice at a time: the files of the attempt whose result arrives are committed, those of others are removed.
+descriptor open, or a thread for a store.
+
+Each attempt of a task writes files of its own, so Spark may repeat a task, or run it twice at a time: the files of the
+attempt whose result arrives are committed, those of others are removed.
 
 A job is `mapInArrow` over a range, which classic sessions and Spark Connect have.
 """

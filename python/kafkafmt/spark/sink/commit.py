@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directory
 from kafkafmt.log.appender import ensure_not_open
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
 from kafkafmt.spark.sink.offsets import move_offsets
@@ -172,12 +173,19 @@ def _move(staging: Path, segment: StagedSegment, base_offset: int) -> None:
 
 
 def _folders(staging: Path, segments: Sequence[PlacedSegment]) -> tuple[str, ...]:
-    """Put the segments into `<n>.new`, the new folder of the n-th partition. Return the partitions' folder names."""
+    """Put the segments into `<n>.new`, the new folder of the n-th partition. Return the partitions' folder names.
+
+    A new folder keeps the topic id of the old one: a broker takes a log without it for that of a deleted topic.
+    """
     numbers: dict[str, int] = {}
     for segment in segments:
         number = numbers.setdefault(segment.partition, len(numbers))
         path = staging / f"{number}.new"
-        path.mkdir(exist_ok=True)
+        if not path.exists():
+            path.mkdir()
+            topic_id = read_topic_id(staging.parent / segment.partition)
+            if topic_id is not None:
+                write_topic_id(path, topic_id)
         put_segment(staging / segment.stem, path, segment.base_offset)
     sync([staging / f"{number}.new" for number in numbers.values()])
     return tuple(numbers)
