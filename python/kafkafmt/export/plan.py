@@ -263,7 +263,8 @@ def _rest(
             if options.on_offsets_gone == "fail":
                 raise OffsetsGoneError(
                     f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
-                    f"found {start} as the first one: the records between are not in the source"
+                    f"found {start} as the first one: the records between are not in the source, or are before the "
+                    "time at which the scan begins"
                 )
             gone[one] = OffsetRange(following, start)
             rest[one] = OffsetRange(start, end)
