@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from data.real_logs import LOGS
 from file_systems import BUCKET
 from kafkafmt.log import PartitionLog
+from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
 from kafkafmt.log.listing import list_segments
 from kafkafmt.log.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from kafkafmt.spark import recover
@@ -29,6 +30,7 @@ from kafkafmt.spark.sink.job import SinkJob
 from kafkafmt.spark.sink.staging import Owner
 from kafkafmt.spark.sink.store import StoreCommit, StoreManifest
 from kafkafmt.storage import RemotePath, storage_path, write_file
+from kafkafmt.types import TopicPartition
 from spark.sink.test_commit import dead_owner
 from spark.writes import Rows, job, staged, write
 
@@ -206,6 +208,16 @@ def test_overwrite_when_committed_then_the_topic_id_stays(
     save(plan, records(5), overwrite=True)
     assert offsets(target) == [5]
     assert read_topic_id(target / "t-0") == topic_id
+
+
+def test_offsets_when_assigned_then_begin_at_the_log_start(
+    target: RemotePath, plan: Callable[..., SinkJob]
+) -> None:
+    write_file(target / LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes({TopicPartition("t", 0): 10}))
+    save(plan, records(0, 1), records(2), offsets="dense")
+    assert values(target) == [(10, b"0"), (11, b"1"), (12, b"2")]
+    with pytest.raises(ValueError, match="says that offsets below 10 are deleted, found 9 to 20"):
+        save(plan, records(9, 20), overwrite=True)
 
 
 # Streams
