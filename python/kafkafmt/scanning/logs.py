@@ -64,6 +64,16 @@ def find_logs(
     return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), str(log.folder)))
 
 
+def ensure_not_renamed(logs: Iterable[LogSnapshot], given: TopicPartition | None) -> None:
+    """Raise ValueError for a folder that is named as another partition than the given one, which would be ignored."""
+    for log in logs:
+        if given is not None and log.topic_partition != given:
+            raise ValueError(
+                f"{log.folder}: expected a folder without the name of a partition, as options topic and partition name "
+                f"its records {given}; found that of {log.topic_partition}: subscribe and topics select topics"
+            )
+
+
 def shown_paths(paths: Iterable[str | RemotePath]) -> str:
     """Return paths for messages, without credentials."""
     return ", ".join(str(path) if isinstance(path, RemotePath) else without_secrets(path) for path in paths)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.overlaps import SegmentEnds
-from kafkafmt.scanning.logs import find_logs
+from kafkafmt.scanning.logs import ensure_not_renamed, find_logs
 from kafkafmt.scanning.planning import find_bound, tasks
 from kafkafmt.scanning.selection import LATEST, ensure_all_named
 from kafkafmt.spark.source.limits import Lag, share
@@ -115,6 +115,7 @@ class LogStream:
                     f"{log.folder}: expected a folder named <topic>-<partition>, or the options topic and partition"
                 )
             logs[log.topic_partition] = log
+        ensure_not_renamed(logs.values(), self._options.read.topic_partition)
         is_committed = self._options.read.isolation == "read_committed"
         self._trackers = {one: self._trackers.get(one) or EndTracker() for one in logs}
         for topic_partition, log in logs.items():
