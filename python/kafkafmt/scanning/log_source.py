@@ -15,7 +15,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
 from kafkafmt.scanning.errors import ScanError
-from kafkafmt.scanning.logs import find_logs, shown_paths
+from kafkafmt.scanning.logs import find_logs, located, shown_paths
 from kafkafmt.scanning.options import LogReadOptions, ReadColumns
 from kafkafmt.scanning.planning import PLANNED_AT_ONCE, PlannedLog, planned_log, tasks
 from kafkafmt.scanning.selection import Bound
@@ -122,9 +122,10 @@ class LogSource:
 
         read: the next offset of each partition. has_new: whether partitions that it lacks are read.
         """
-        follower = self.follower or LogFollower()
+        follower, options = self.follower, self.options
+        if follower is None:
+            follower, options = LogFollower(), located(replace(options, starting=Bound(), ending=Bound()))
         follower.forget_before(read)
-        options = replace(self.options, starting=Bound(), ending=Bound())
         return LogSource(options, self.partitions if has_new else frozenset(read), follower)
 
     def tasks(

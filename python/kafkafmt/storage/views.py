@@ -98,7 +98,8 @@ class ViewFileSystem(ABC):
         return FileInfo(path, FileType.NotFound) if file is None else _info(path, file)
 
     def open_input_file(self, path: str, /) -> OpenViewFile:
-        file = self._find(path.strip("/"))
+        # Another process, such as the driver of a Spark job, may have a newer listing.
+        file = self._find(path.strip("/")) or self._find_anew(path.strip("/"))
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return OpenViewFile(file)
@@ -106,6 +107,11 @@ class ViewFileSystem(ABC):
     def _find(self, path: str) -> ViewFile | None:
         folder, _, name = path.rpartition("/")
         return self._current().get(folder, {}).get(name)
+
+    def _find_anew(self, path: str) -> ViewFile | None:
+        with self._lock:
+            self._tree = None
+        return self._find(path)
 
     def _current(self) -> ViewTree:
         with self._lock:  # threads that list folders side by side load once

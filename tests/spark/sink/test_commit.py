@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,12 @@ import pytest
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.listing import list_segments
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.spark.sink.commit import Commit, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.staging import Owner, new_attempt, remove
 from log.samples import batch, put_segment
+from log.test_log_start import start_at
 from spark.reads import rows
 from spark.writes import Rows, content, job, staged, write
 from syncs import Syncs
@@ -93,6 +98,40 @@ def test_segment_that_is_empty_when_in_the_way_then_replaced_or_told(tmp_path: P
     assert offsets(tmp_path) == [7, 8]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_offsets_when_below_the_log_start_then_refused_and_dense_ones_begin_there(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    write(tmp_path, records(0, 1, 2))
+    start_at(10, tmp_path)
+    with pytest.raises(
+        ValueError, match="partition t-0: log-start-offset-checkpoint says that offsets below 10 are"
+    ):
+        write(tmp_path, records(9, 10), overwrite=overwrite)
+    write(tmp_path, records(7), records(9), overwrite=overwrite, offsets="dense")
+    assert offsets(tmp_path) == [10, 11]
+    write(tmp_path, records(12, 15), overwrite=overwrite)
+    assert offsets(tmp_path) == ([12, 15] if overwrite else [10, 11, 12, 15])
+    assert content(tmp_path) == ["log-start-offset-checkpoint", "t-0"]
+
+
+def test_partition_when_on_another_file_system_then_refused_and_later_writes_go_on(tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs two file systems")
+    with tempfile.TemporaryDirectory(dir=shared) as elsewhere:
+        (tmp_path / "t-1").symlink_to(elsewhere)
+        for overwrite in (False, True):
+            with pytest.raises(
+                OSError, match="expected a folder on the file system of its log directory"
+            ) as caught:
+                write(tmp_path, records(0), records(0, partition=1), overwrite=overwrite)
+            assert caught.value.errno == errno.EXDEV
+        assert content(tmp_path) == ["t-1"]
+        write(tmp_path, records(0, 1))
+        assert offsets(tmp_path) == [0, 1]
+
+
 # Overwriting
 
 
@@ -103,6 +142,15 @@ def test_overwrite_when_committed_then_replaces_the_partitions_that_are_written(
     write(tmp_path, records(7), records(9), overwrite=True, offsets="dense")
     assert offsets(tmp_path) == [0, 1]
     assert content(tmp_path) == ["t-0", "t-1", "t-2"]
+
+
+def test_overwrite_when_committed_then_the_topic_id_stays(tmp_path: Path) -> None:
+    write(tmp_path, records(0, 1), records(0, partition=1))
+    topic_id = uuid.uuid4()
+    write_topic_id(tmp_path / "t-0", topic_id)
+    write(tmp_path, records(5), records(7), records(9, partition=1), overwrite=True)
+    assert [offsets(tmp_path, partition=number) for number in (0, 1)] == [[5, 7], [9]]
+    assert [read_topic_id(tmp_path / f"t-{number}") for number in (0, 1)] == [topic_id, None]
 
 
 def test_job_without_rows_when_committed_then_changes_nothing(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.staging import StagedFolder
+from kafkafmt.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.offsets import move_offsets
@@ -189,7 +190,8 @@ class StoreCommit:
             path
             for where in partitions
             for name in _files(self._folder / str(where))
-            if (path := f"{where}/{name}") not in names and (self._overwrite or path in stale)
+            if (path := f"{where}/{name}") not in names
+            and ((self._overwrite and name != PARTITION_METADATA) or path in stale)
         ]
         return StoreManifest(stored, tuple(removed), batch)
 

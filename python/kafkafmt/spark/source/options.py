@@ -104,7 +104,11 @@ SOURCE_OPTIONS = (
     Option("subscribe", parse_names, None, "names, separated by commas"),
     Option("subscribePattern", parse_pattern, None, "a regular expression"),
     Option(
-        "topic", str, None, "required, with `partition`, unless the folder is named `<topic>-<partition>`"
+        "topic",
+        str,
+        None,
+        "required, with `partition`, unless the folder is named `<topic>-<partition>`. It selects nothing: `subscribe` "
+        "and `topics` do",
     ),
     Option("partition", parse_partition, None, "required with `topic`"),
     *BOUNDS,

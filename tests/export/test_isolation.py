@@ -1,0 +1,53 @@
+"""Exports of transactions: in Python, on Spark and on the command line, tables have committed records only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkafmt
+from export.exporting import read
+from kafkafmt.export import export_topics
+from log.samples import marker, put_segment, transactional
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A committed, an aborted and an open transaction."""
+    folder = tmp_path / "logs"
+    batches = [
+        transactional(0, 1, 2),
+        marker(2, 1, commit=True),
+        transactional(3, 1, 2),
+        marker(5, 1, commit=False),
+        transactional(6, 2, 2),
+    ]
+    put_segment(folder / "orders-0", 0, batches)
+    return folder
+
+
+def offsets(lake: Path) -> list[int]:
+    return sorted(read(lake / "orders", "parquet")["offset"].to_pylist())
+
+
+def test_topics_when_exported_in_python_then_tables_have_committed_records(
+    source: Path, tmp_path: Path
+) -> None:
+    (report,) = export_topics(source, str(tmp_path / "lake"))
+    assert report.error is None
+    assert report.ranges == {("orders", 0): (0, 6)}
+    assert offsets(tmp_path / "lake") == [0, 1]
+    put_segment(source / "orders-0", 8, [marker(8, 2, commit=True)])
+    (report,) = export_topics(source, str(tmp_path / "lake"))
+    assert report.ranges == {("orders", 0): (6, 9)}
+    assert offsets(tmp_path / "lake") == [0, 1, 6, 7]
+
+
+def test_topics_when_another_isolation_is_given_then_tables_have_its_records(
+    source: Path, tmp_path: Path
+) -> None:
+    export_topics(source, str(tmp_path / "argument"), isolation="read_uncommitted")
+    export_topics(kafkafmt.scan(source), str(tmp_path / "scan"))
+    for lake in ("argument", "scan"):
+        assert offsets(tmp_path / lake) == [0, 1, 3, 4, 6, 7]
