@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.indexes import AbortedTransaction
@@ -16,10 +16,13 @@ from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import LogTail, UnreadTail
 from kafkafmt.records.runs import (
     first_offset,
+    first_offsets,
     of_aborted_transactions,
+    out_of_order,
     select_batches,
     slice_run,
     sound_part,
+    with_batch,
 )
 from kafkafmt.records.trimming import cut_run, rows_between, trimmed_run
 
@@ -72,6 +75,7 @@ class LogReader:
         self._open: OpenSegment | None = None
         self._indexes: tuple[Segment, SegmentIndexes] | None = None  # kept by `rest`
         self._position = 0
+        self._reached = 0  # the offset after the last batch before `_position`
         self._is_tail_reported = False
         self._cut: LogCut | None = None
         self._on_gone = on_gone
@@ -201,7 +205,7 @@ class LogReader:
                 sound, _ = sound_part(run)
                 if not len(sound):
                     run.ensure_valid(0, 1)  # raises
-                return sound
+                return self._in_order(sound, opened)
             behind = self._behind(opened.segment)
             if not is_over:
                 check_tail(opened.records, self._position, is_active=behind is None)
@@ -212,6 +216,35 @@ class LogReader:
                 self._begin(behind)
             except FileNotFoundError:  # retention deleted it, or compaction merged it with the previous one
                 self._open = None
+
+    def _in_order(self, run: BatchRun, opened: OpenSegment) -> BatchRun:
+        """Return the batches before the first one whose offsets cannot be right: no CRC covers a base offset.
+
+        Raises InvalidRecordError if that is the first batch.
+        """
+        rows, message = run.index, ""
+        firsts, lasts = first_offsets(rows), rows["last_offset"]
+        number = len(run)
+        wrong = out_of_order(rows, self._reached)
+        if wrong.any():
+            number = int(wrong.argmax())
+            expected = int(lasts[number - 1]) + 1 if number else self._reached
+            message = f"expected {expected} or more, found {firsts[number]}"
+            if number and (firsts[number + 1 : number + 2] < expected).any():  # so the one before is wrong
+                number -= 1
+                message = (
+                    f"expected less than {firsts[number + 1]}, that of the next batch, found {lasts[number]}"
+                )
+        bound = self._tail.first_offset_after(opened, run.end_position)
+        if bound is not None and (lasts[:number] >= bound).any():
+            self._tail.refresh()  # the log may have been compacted, or truncated, and have grown since
+            bound = self._tail.first_offset_after(opened, run.end_position)
+        if bound is not None and (beyond := lasts[:number] >= bound).any():
+            number = int(beyond.argmax())
+            message = f"expected less than {bound}, where the log continues or ends, found {lasts[number]}"
+        if number:
+            return run if number == len(run) else slice_run(run, 0, number)
+        raise with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)
 
     def _find(self) -> OpenSegment | None:
         """Open the segment that contains `offset`, or the first one after it; None if there is none."""
@@ -242,7 +275,7 @@ class LogReader:
     def _begin(self, segment: Segment) -> OpenSegment:
         limit = self._log.max_decompressed_bytes
         self._open = OpenSegment(segment, max_decompressed_bytes=limit, memory=self._memory)
-        self._position = 0
+        self._position = self._reached = 0
         return self._open
 
     def _behind(self, segment: Segment) -> Segment | None:
@@ -292,11 +325,15 @@ class LogReader:
 
     def _go_on_behind(self, row: np.void) -> None:
         self._position = int(row["position"]) + int(row["size"])
-        self.offset = max(self.offset, int(row["last_offset"]) + 1)
+        self._reached = int(row["last_offset"]) + 1
+        self.offset = max(self.offset, self._reached)
 
     def _pass_over(self, error: KafkaFormatError) -> SourceDamage | None:
-        """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`."""
-        opened, offset = self._open, self.offset
+        """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`.
+
+        If batches that were returned had too high offsets, the damage hides all batches after them.
+        """
+        opened, offset, is_in_sequence = self._open, self.offset, 0 < self._reached == self.offset
         assert opened is not None
         message = str(opened.records.with_source(error))
         if error.position is not None:
@@ -309,7 +346,9 @@ class LogReader:
             self._begin(behind)
             next_offset = behind.base_offset
         if next_offset is not None and next_offset <= offset:
-            return None
+            if not is_in_sequence:
+                return None
+            next_offset, self._reached = None, 0
         self.offset = self.end_offset if next_offset is None else next_offset
         return SourceDamage(self.topic_partition, offset, next_offset, message)
 
