@@ -83,7 +83,7 @@ class Size(click.ParamType[int]):
 
 
 class Count(click.IntRange):
-    """A number from `least` to `most`; None: without an upper limit."""
+    """A number from `least` to `most`; None: as large as a C integer of 64 bits."""
 
     name = "n"
 
@@ -95,6 +95,8 @@ class Count(click.IntRange):
             number = int(value)
         except ValueError:
             self.fail(f"expected a whole number, found {value!r}", param, ctx)
+        if number > _MOST:
+            self.fail(f"expected at most {_MOST}, found {value}", param, ctx)
         found: int = super().convert(number, param, ctx)
         return found
 
