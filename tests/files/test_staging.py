@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt._util.locks import locked_file, try_lock
 from kafkafmt._util.staging import StagedFolder, staged_file
 
@@ -69,6 +70,30 @@ def test_file_when_a_step_fails_then_nothing_is_left_of_it(
     with pytest.raises(OSError, match="Input/output error"):
         stage(tmp_path / "file", in_block, before_rename)
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("other", ["fifo", "folder"])
+def test_file_when_its_target_is_no_file_then_that_stays_and_is_told(tmp_path: Path, other: str) -> None:
+    """A rename would replace a device, as `/dev/null`, by a file."""
+    target = tmp_path / "it"
+    (os.mkfifo if other == "fifo" else os.mkdir)(target)
+    expected = "expected a regular file, found a " + ("FIFO" if other == "fifo" else "folder")
+    with pytest.raises(NotRegularFileError, match=expected), staged_file(target):
+        pass
+    assert names(tmp_path) == ["it"]
+    assert not target.is_file()
+
+
+def test_file_when_the_disk_is_full_then_the_error_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left") as raised, staged_file(tmp_path / "file"):
+        pass
+    assert raised.value.filename == str(tmp_path / "file")
 
 
 def test_file_when_it_is_published_then_flushes_the_file_before_the_rename_and_the_folder_after(

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.files import naming_errors
 from kafkafmt.errors import InvalidRecordError
 from kafkafmt.log.indexes import DEFAULT_INDEX_INTERVAL_BYTES, IndexBuilder, TimestampOffset
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -54,7 +55,8 @@ class BatchWriter:
         rows["position"] += self.size_in_bytes - start
         self._check(rows)
         data = memoryview(run.buffer)[start - run.origin : end - run.origin]
-        write_all(descriptor, data, self.size_in_bytes)
+        with naming_errors(self.path):
+            write_all(descriptor, data, self.size_in_bytes)
         self._take_in(rows)
 
     def resume(self, position: int, highest: TimestampOffset) -> None:
