@@ -7,6 +7,7 @@ a message.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Any, NoReturn
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from kafkafmt import __version__
+from kafkafmt._util.files import naming_errors
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.cli.backup import backup
 from kafkafmt.cli.cluster import cluster
@@ -26,7 +28,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
-from kafkafmt.cli.output import notify
+from kafkafmt.cli.output import STANDARD_OUTPUT, notify
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.restore import restore
@@ -46,7 +48,8 @@ class _OneLineErrors(GroupedCommands):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             status = super().invoke(ctx)
-            sys.stdout.flush()
+            with naming_errors(STANDARD_OUTPUT):
+                sys.stdout.flush()
         except BrokenPipeError:
             # The buffered output has no reader. Python must not try to flush it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -55,6 +58,8 @@ class _OneLineErrors(GroupedCommands):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or a locale may lack characters
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             status = super().main(*args, **kwargs) or 0
         except click.Abort:
