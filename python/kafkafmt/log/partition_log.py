@@ -32,7 +32,7 @@ from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import slice_run
 from kafkafmt.records.trimming import rows_between
-from kafkafmt.storage import RemotePath, StoragePath, storage_of, storage_path
+from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, storage_of, storage_path
 from kafkafmt.types import Isolation, TopicPartition, is_committed, milliseconds
 
 if TYPE_CHECKING:
@@ -391,8 +391,9 @@ def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
     Raises FileNotFoundError or NotADirectoryError if it is not a folder.
     """
     folder = storage_path(path)
-    if not folder.is_dir():
-        if folder.exists():
-            raise NotADirectoryError(errno.ENOTDIR, "expected a folder, found a file", str(folder))
-        raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
-    return folder
+    reason = no_folder_reason(folder)
+    if reason is None:
+        return folder
+    if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, reason, str(folder))
+    raise FileNotFoundError(errno.ENOENT, reason, str(folder))
