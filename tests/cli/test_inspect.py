@@ -270,6 +270,24 @@ def test_tail_when_at_the_end_of_the_last_segment_then_is_no_damage(log: Path, t
     assert run("inspect", log, "--json").exit_code == 1
 
 
+@pytest.mark.parametrize("base_offset", [5, 2**40, 2**63 - 1])
+def test_batch_when_its_base_offset_is_damaged_then_is_shown_and_told(
+    tmp_path: Path, base_offset: int
+) -> None:
+    """No CRC covers a base offset."""
+    log = write_log(tmp_path / "orders-0", 3, segment_bytes=100_000)
+    position = json_lines(run("inspect", log, "--json").stdout)[1]["position"]
+    with segments(log)[0].open("r+b") as file:
+        file.seek(position)
+        file.write(base_offset.to_bytes(8, "big"))
+    result = run("inspect", log, "--json")
+    assert [row["base_offset"] for row in json_lines(result.stdout)] == [0, base_offset, 20]
+    assert result.exit_code == 1
+    assert "offsets of a log ascend: expected" in result.stderr
+    assert "left out" not in result.stderr
+    assert run("inspect", log, "--records").exit_code == 1
+
+
 def test_reader_that_closes_the_pipe_when_listing_then_ends_quietly(tmp_path: Path) -> None:
     log = write_log(tmp_path / "orders-0", 400)
     process = subprocess.Popen(
@@ -290,9 +308,9 @@ def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) 
         builder.append(i, None, b"v" * 10_000)
     batch = bytes(builder.build())
     with path.open("wb") as file:
-        for _ in range(64):
-            file.write(batch)  # 64 MB
-    assert growth_mib("inspect", path, "--records", "--offsets", "99:100", "--json") < 30
+        for number in range(64):
+            file.write((100 * number).to_bytes(8, "big") + batch[8:])  # 64 MB
+    assert growth_mib("inspect", path, "--records", "--offsets", "6399:6400", "--json") < 30
 
 
 @pytest.mark.parametrize(
