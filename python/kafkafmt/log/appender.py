@@ -17,6 +17,7 @@ from kafkafmt._util.closing import Closing
 from kafkafmt._util.directory_lock import LOCK_FILE, lock_partition_folder
 from kafkafmt._util.files import (
     ensure_regular_or_missing,
+    make_folder,
     naming_errors,
     open_regular,
     read_regular,
@@ -91,9 +92,7 @@ class LogAppender(Closing):
         self._producers: ProducerStates | None = None
         with contextlib.ExitStack() as undo:
             self._directory_lock = undo.enter_context(lock_partition_folder(self.folder))
-            if not self.folder.exists():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                sync_path(self.folder.parent)
+            make_folder(self.folder)
             self._lock = _locked(self.folder / LOCK_FILE)
             undo.callback(os.close, self._lock)
             self._segment = self._open_last()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from kafkafmt._util.files import naming_errors, open_regular, publish
+from kafkafmt._util.files import make_folder, naming_errors, open_regular, publish
 from kafkafmt._util.staging import staged_file
 from kafkafmt.records.file import FileRecords
 from kafkafmt.storage.base import stamp_of
@@ -73,19 +73,19 @@ class LocalStorage:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116 - as above
 
     def write(self, path: Path, chunks: Iterable[Buffer]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with staged_file(path) as file:
             _write_chunks(file, path, chunks)
 
     def write_new(self, path: Path, chunks: Iterable[Buffer]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if path.exists():  # before the chunks are made
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         with staged_file(path, is_new=True) as file:
             _write_chunks(file, path, chunks)
 
     def put(self, source: Path, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             publish(source, path)
         except OSError as error:
