@@ -2,13 +2,14 @@
 
 A command returns its exit status: 0, or 1 if it found damage or a segment failed. A user's mistake ends with status 2
 and one line on standard error. A traceback is a bug. If the reader of a pipe closes it early, the command ends without
-a message.
+a message, and with the status of a program that SIGPIPE ends: it may not have done all, and what it found is not known.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from typing import Any, NoReturn
 
@@ -53,7 +54,7 @@ class _OneLineErrors(GroupedCommands):
         except BrokenPipeError:
             # The buffered output has no reader. Python must not try to flush it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return 128 + signal.SIGPIPE
         return status
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
