@@ -86,6 +86,16 @@ def test_file_when_its_target_is_no_file_then_that_stays_and_is_told(tmp_path: P
     assert not target.is_file()
 
 
+def test_staged_ones_when_their_folder_is_missing_then_the_error_names_the_target(tmp_path: Path) -> None:
+    target = tmp_path / "missing" / "it"
+    with pytest.raises(FileNotFoundError) as raised, staged_file(target):
+        pass
+    assert raised.value.filename == str(target)
+    with pytest.raises(FileNotFoundError) as raised:
+        StagedFolder(target)
+    assert raised.value.filename == str(target)
+
+
 def test_file_when_the_disk_is_full_then_the_error_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,9 @@ def _create(target: Path, new: Callable[[Path], int]) -> tuple[Path, int]:
             descriptor = new(path)
         except FileExistsError:
             continue
+        except OSError as error:
+            error.filename = str(target)  # the user knows no other name
+            raise
         wait_for_lock(descriptor)
         if _is_at(path, descriptor):
             return path, descriptor
