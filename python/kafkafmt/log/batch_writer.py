@@ -65,9 +65,15 @@ class BatchWriter:
         self._indexes.resume(position, highest)
 
     def pass_over(self, rows: NDArray[np.void]) -> None:
-        """Check and index batches that the file has already, after the known ones. Raises as `append_run`."""
+        """Check and index batches that the file has already, after the known ones.
+
+        Raises InvalidRecordError for batches that cannot be in a segment: they are data here, and no arguments.
+        """
         if len(rows):
-            self._check(rows)
+            try:
+                self._check(rows)
+            except ValueError as error:
+                raise InvalidRecordError(str(error)) from None
             self._take_in(rows)
 
     def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
