@@ -693,6 +693,7 @@ def test_table_when_printed_then_has_a_line_a_topic_and_a_total(log: Path, tmp_p
         (["logs", "out", "--to-magic", "1", "--jobs", "0"], ["--jobs"]),
         (["logs", "out", "--to-magic", "1", "--zstd-fallback", "zstd"], ["--zstd-fallback"]),
         (["logs", "out", "--to-magic", "1", "--on-corrupt", "no"], ["--on-corrupt"]),
+        (["logs", "out", "--to-magic", "2", "--zstd-fallback", "lz4"], ["--zstd-fallback", "v2 has zstd"]),
         (["logs", "out"], ["--to-magic", "--codec"]),
         (["logs", "out", "--codec", "lzma"], ["--codec", "lzma", "lz4"]),
         (["logs", "out", "--codec", "zstd", "--to-magic", "1"], ["v1 has no zstd"]),

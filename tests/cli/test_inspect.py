@@ -330,6 +330,7 @@ def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) 
         (["orders-0", "--limit", str(2**63)], ["--limit", f"expected at most {2**63 - 1}", str(2**63)]),
         (["orders-0", "--json", "--parquet", "x"], ["--json and --parquet"]),
         (["orders-0", "--verify", "--records"], ["--verify"]),
+        (["orders-0", "--verify", "--from-segment-start"], ["--verify checks whole files"]),
         (["orders-0", "--parquet", "missing/x"], ["missing/x"]),
         (["orders-0", "--wrong"], ["--wrong"]),
     ],

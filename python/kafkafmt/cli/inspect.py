@@ -188,7 +188,7 @@ def inspect(
     selects = selects_batches or parquet is not None
     if force and parquet is None and html is None:
         raise click.UsageError("--force is for --parquet and --html")
-    if is_verifying and (selects or is_summary or deep):
+    if is_verifying and (selects or is_summary or deep or from_segment_start):
         raise click.UsageError(
             "--verify checks whole files: expected no option but --topics, --json, --engine and --master"
         )
