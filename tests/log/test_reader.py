@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
-from kafkafmt.log import LogAppender
+from kafkafmt.log import LogAppender, PartitionLog
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import Isolation, TopicPartition
 from log.samples import batch, batches, marker, put_segment, transactional
 
 PARTITION = TopicPartition("t", 0)
@@ -205,3 +205,17 @@ def test_read_when_a_batch_with_a_damaged_base_offset_was_returned_then_the_rest
     found = batches(0, 50, 10)
     put_segment(folder, 0, [found[0], moved(found[1], 30), *found[2:]])
     assert read_all(reader_of(folder), 1) == ([*range(10), *range(30, 40)], [(40, None)])
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_records_when_a_damaged_base_offset_is_after_the_end_then_is_an_error_and_not_the_end(
+    folder: Path, isolation: Isolation
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 1000), *found[2:]])
+    records = PartitionLog(folder).records(0, 50, isolation=isolation)
+    assert [next(records).offset for _ in range(10)] == list(range(10))
+    with pytest.raises(
+        kf.InvalidRecordError, match="offsets of a log ascend: expected less than 50, found 1000"
+    ):
+        next(records)
