@@ -115,6 +115,18 @@ def test_offsets_when_they_do_not_ascend_then_nothing_is_appended(tmp_path: Path
     assert contents(tmp_path) == batch(5, 5)
 
 
+@pytest.mark.parametrize("base_offset", [0, 2**40])
+def test_log_when_a_base_offset_is_damaged_then_is_refused_and_stays_as_it_is(
+    tmp_path: Path, base_offset: int
+) -> None:
+    """No CRC covers a base offset."""
+    data = batch(0, 5) + base_offset.to_bytes(8, "big") + batch(5, 5)[8:]
+    put_segment(tmp_path, 0, [data])
+    with pytest.raises(kf.InvalidRecordError, match="expected"):
+        LogAppender(tmp_path)
+    assert contents(tmp_path) == data
+
+
 def test_second_appender_when_one_has_the_log_then_is_refused(tmp_path: Path) -> None:
     with LogAppender(tmp_path), pytest.raises(BlockingIOError, match="another writer has the log open"):
         LogAppender(tmp_path)

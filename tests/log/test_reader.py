@@ -9,12 +9,13 @@ import pytest
 import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.producer_state import set_producer_state
-from kafkafmt.log import LogAppender
+from kafkafmt.log import LogAppender, PartitionLog
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
+from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import Isolation, TopicPartition
 from log.samples import DAY, batch, batches, marker, put_segment, transactional
 
 PARTITION = TopicPartition("t", 0)
@@ -242,3 +243,67 @@ def test_read_when_segments_before_the_next_one_are_gone_then_tells_of_deleted_o
             path.unlink()
     assert offsets(reader) == list(range(30, 50))
     assert gone == ([(10, 30)] if is_deleted else [])
+
+
+def moved(data: bytes, base_offset: int) -> bytes:
+    """A batch whose base offset is another one: no CRC covers it."""
+    return base_offset.to_bytes(8, "big") + data[8:]
+
+
+def read_all(
+    reader: LogReader, most_bytes: int = READ_BYTES
+) -> tuple[list[int], list[tuple[int, int | None]]]:
+    """The offsets of all records that it hands out, and the bounds of all damage that it reports."""
+    found: list[int] = []
+    damaged: list[tuple[int, int | None]] = []
+    while (read := reader.read(reader.end_offset, most_bytes)) is not None:
+        if isinstance(read, SourceDamage):
+            assert "offsets of a log ascend: expected" in read.message
+            damaged.append((read.offset, read.next_offset))
+            continue
+        for number in range(len(read)):
+            found += [record.offset for record in kf.RecordBatch(read, number)]
+    return found, damaged
+
+
+@pytest.mark.parametrize("base_offset", [5, 25, 40, 1000, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("has_next", [True, False])
+def test_read_when_the_base_offset_of_a_batch_is_damaged_then_it_alone_is_missing_and_told(
+    folder: Path, base_offset: int, has_next: bool
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], base_offset), *found[2:]])
+    if has_next:
+        put_segment(folder, 50, [batch(50, 10)])
+    end = 60 if has_next else 50
+    assert read_all(reader_of(folder)) == ([*range(10), *range(20, end)], [(10, 20)])
+
+
+def test_read_when_the_base_offset_of_the_last_batch_is_damaged_then_the_next_segment_is_read(
+    folder: Path,
+) -> None:
+    put_segment(folder, 0, [batch(0, 10), moved(batch(10, 10), 2**40)])
+    put_segment(folder, 20, [batch(20, 10)])
+    assert read_all(reader_of(folder)) == ([*range(10), *range(20, 30)], [(10, 20)])
+
+
+def test_read_when_a_batch_with_a_damaged_base_offset_was_returned_then_the_rest_is_told_to_be_missing(
+    folder: Path,
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 30), *found[2:]])
+    assert read_all(reader_of(folder), 1) == ([*range(10), *range(30, 40)], [(40, None)])
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_records_when_a_damaged_base_offset_is_after_the_end_then_is_an_error_and_not_the_end(
+    folder: Path, isolation: Isolation
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 1000), *found[2:]])
+    records = PartitionLog(folder).records(0, 50, isolation=isolation)
+    assert [next(records).offset for _ in range(10)] == list(range(10))
+    with pytest.raises(
+        kf.InvalidRecordError, match="offsets of a log ascend: expected less than 50, found 1000"
+    ):
+        next(records)

@@ -394,6 +394,18 @@ def test_upload_when_the_local_file_becomes_shorter_then_there_is_no_object(
     assert source.exists()
 
 
+def test_upload_when_the_local_file_is_shorter_and_files_are_renamed_then_the_file_before_stays(
+    tmp_path: Path,
+) -> None:
+    """HDFS has no atomic objects: a file gets its name by a rename."""
+    path = tmp_path / "object"
+    path.write_bytes(b"before")
+    upload = Upload(fs.LocalFileSystem(), str(path), path.as_uri(), Retries(max_attempts=1))
+    with pytest.raises(OSError, match="the local file has become shorter: expected 5 bytes"):
+        upload.run(io.BytesIO(b"half"), 5)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("object", b"before")]
+
+
 # Listings that lag
 
 

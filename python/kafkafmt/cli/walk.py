@@ -12,7 +12,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import Progress, damage_row, is_expected_tail
 from kafkafmt.log import Damage, SegmentRecords, find_damage
 from kafkafmt.records.batch import RecordBatch
-from kafkafmt.records.runs import slice_run
+from kafkafmt.records.runs import first_offsets, out_of_order, slice_run
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
@@ -52,6 +52,9 @@ class DamageFound:
 def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | DamagedBatch | DamageFound]:
     """Yield all batches in order, also those with a wrong CRC. After damage, continue with the next valid batch.
 
+    A batch whose CRC is correct and whose offsets do not ascend is yielded, and then reported: no CRC covers its base
+    offset.
+
     progress: called before each run and at the end, with the number of bytes passed since its last call.
     """
     with source.open() as records:
@@ -66,7 +69,10 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
                         valid = run.valid()
                         stop = len(run) if valid.all() else int(valid.argmin())
                         if stop:
-                            yield SoundBatches(slice_run(run, 0, stop), records.max_decompressed_bytes)
+                            sound = slice_run(run, 0, stop)
+                            yield SoundBatches(sound, records.max_decompressed_bytes)
+                            for damage in _out_of_order(source, sound, expected_offset or 0):
+                                yield DamageFound(damage_row(damage))
                             last = RecordBatch(run, stop - 1, records.max_decompressed_bytes)
                             position, expected_offset = last.position + last.size_in_bytes, last.next_offset
                         if stop < len(run):
@@ -82,6 +88,25 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
                     position = damage.end_position
         finally:  # the caller may stop before the end
             progress(size - reported)
+
+
+def _out_of_order(source: SourceFile, run: BatchRun, next_offset: int) -> Iterator[Damage]:
+    rows = run.index
+    firsts, lasts = first_offsets(rows), rows["last_offset"]
+    for number in out_of_order(rows, next_offset).nonzero()[0].tolist():
+        expected = int(lasts[number - 1]) + 1 if number else next_offset
+        position = int(rows["position"][number])
+        yield Damage(
+            "invalid",
+            source.path,
+            position,
+            position + int(rows["size"][number]),
+            int(firsts[number]),
+            int(lasts[number]),
+            expected,
+            int(firsts[number + 1]) if number + 1 < len(run) else None,
+            f"offsets of a log ascend: expected {expected} or more, found {firsts[number]} to {lasts[number]}",
+        )
 
 
 def _first_damage(records: SegmentRecords, error: KafkaFormatError) -> Damage:

@@ -18,6 +18,7 @@ from kafkafmt._util.directory_lock import LOCK_FILE, lock_partition_folder
 from kafkafmt._util.files import (
     ensure_regular_or_missing,
     make_folder,
+    naming_errors,
     open_regular,
     read_regular,
     sync_path,
@@ -349,8 +350,9 @@ def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], N
             os.truncate(path, size)
 
         try:
-            write_all(descriptor, memoryview(transaction_entries(aborted).tobytes()), size)
-            os.fsync(descriptor)
+            with naming_errors(path):
+                write_all(descriptor, memoryview(transaction_entries(aborted).tobytes()), size)
+                os.fsync(descriptor)
         except OSError:
             take_back()
             raise

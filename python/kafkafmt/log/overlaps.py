@@ -26,6 +26,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
 from kafkafmt.log.segment import (
+    MAX_RELATIVE_OFFSET,
     OFFSET_INDEX_SUFFIX,
     Segment,
     SegmentIndexes,
@@ -250,11 +251,13 @@ def find_readable_end(segment: Segment) -> int:
     with contextlib.suppress(KafkaFormatError), segment.open() as records:
         return _read_end_index(segment).find_next_offset(records)
     found, position = segment.base_offset, 0
+    most = segment.base_offset + MAX_RELATIVE_OFFSET
     while position < segment.size_in_bytes:  # damage is reported when records are read
         with segment.open(position) as records:
             try:
                 for run in records.runs(reuse_memory=True):
-                    found = max(found, int(run.index["last_offset"].max()) + 1)
+                    lasts = run.index["last_offset"]
+                    found = max(found, int(lasts[lasts <= most].max(initial=-1)) + 1)
                 break
             except KafkaFormatError as error:
                 position = segment.size_in_bytes if error.position is None else records.position_after(error)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.isolation import CommittedView, TransactionTracker
@@ -30,9 +30,9 @@ from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
-from kafkafmt.records.runs import slice_run
+from kafkafmt.records.runs import first_offset, slice_run, with_batch
 from kafkafmt.records.trimming import rows_between
-from kafkafmt.storage import RemotePath, StoragePath, storage_of, storage_path
+from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, storage_of, storage_path
 from kafkafmt.types import Isolation, TopicPartition, is_committed, milliseconds
 
 if TYPE_CHECKING:
@@ -241,8 +241,9 @@ class PartitionLog:
             `LogTail.stable_offset` reads them.
 
         Raises CorruptRecordError or UnsupportedVersionError, with path and position, for damage. An incomplete batch at
-        the end of a segment is damage, too, except in the last segment. Raises FileNotFoundError if retention deletes
-        offsets before they are read.
+        the end of a segment is damage, too, except in the last segment. Raises InvalidRecordError if a batch with
+        damaged offsets hides others before `end_offset`. Raises FileNotFoundError if retention deletes offsets before
+        they are read.
         """
         view, end_offset = self._view(isolation, end_offset)
         reads = self._runs(self._read_from(start_offset), end_offset, run_bytes)
@@ -347,6 +348,7 @@ class PartitionLog:
                         has_read = True
                         yield records, slice_run(run, first, stop), lowest
                     if stop < len(run):
+                        _ensure_end(records, run, stop, end_offset)
                         return
             segments = segments[1:]
 
@@ -385,14 +387,30 @@ class PartitionLog:
         )
 
 
+def _ensure_end(records: SegmentRecords, run: BatchRun, number: int, end_offset: int | None) -> None:
+    """Raise KafkaFormatError if a batch that begins at or after `end_offset` is followed by one that ends before it.
+
+    No CRC covers the base offset of a batch: a damaged one must not end a read.
+    """
+    if end_offset is None or not (run.index["last_offset"][number:] < end_offset).any():
+        return
+    try:
+        run.ensure_valid(number, number + 1)
+    except KafkaFormatError as error:
+        raise records.with_source(error) from None
+    message = f"offsets of a log ascend: expected less than {end_offset}, found {first_offset(run, number)}"
+    raise records.with_source(with_batch(InvalidRecordError(message), run, number))
+
+
 def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
     """Convert a path or URI to a path on its storage.
 
     Raises FileNotFoundError or NotADirectoryError if it is not a folder.
     """
     folder = storage_path(path)
-    if not folder.is_dir():
-        if folder.exists():
-            raise NotADirectoryError(errno.ENOTDIR, "expected a folder, found a file", str(folder))
-        raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
-    return folder
+    reason = no_folder_reason(folder)
+    if reason is None:
+        return folder
+    if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, reason, str(folder))
+    raise FileNotFoundError(errno.ENOENT, reason, str(folder))

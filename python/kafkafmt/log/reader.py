@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.indexes import AbortedTransaction
@@ -16,15 +16,19 @@ from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import LogTail, UnreadTail
 from kafkafmt.records.runs import (
     first_offset,
+    first_offsets,
     of_aborted_transactions,
+    out_of_order,
     select_batches,
     slice_run,
     sound_part,
+    with_batch,
 )
 from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, trimmed_run
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.overlaps import Overlap
@@ -74,6 +78,7 @@ class LogReader:
         self._indexes: tuple[Segment, SegmentIndexes] | None = None  # kept by `rest`
         self._position = 0
         self._may_begin_within = True  # whether `offset` may be within the next batch
+        self._reached = 0  # the offset after the last batch before `_position`
         self._is_tail_reported = False
         self._cut: LogCut | None = None
         self._on_gone = on_gone
@@ -204,7 +209,7 @@ class LogReader:
                 sound, _ = sound_part(run)
                 if not len(sound):
                     run.ensure_valid(0, 1)  # raises
-                return sound
+                return self._in_order(sound, opened)
             behind = self._behind(opened.segment)
             if not is_over:
                 check_tail(opened.records, self._position, is_active=behind is None)
@@ -215,6 +220,23 @@ class LogReader:
                 self._begin(behind)
             except FileNotFoundError:  # retention deleted it, or compaction merged it with the previous one
                 self._open = None
+
+    def _in_order(self, run: BatchRun, opened: OpenSegment) -> BatchRun:
+        """Return the batches before the first one whose offsets cannot be right: no CRC covers a base offset.
+
+        Raises InvalidRecordError if that is the first batch.
+        """
+        rows = run.index
+        wrong = out_of_order(rows, self._reached)
+        bound = self._tail.first_offset_after(opened, run.end_position)
+        if not wrong.any() and (bound is None or rows["last_offset"][-1] < bound):
+            return run
+        self._tail.refresh()  # the log may have been compacted, or truncated, and have grown since
+        bound = self._tail.first_offset_after(opened, run.end_position)
+        number, message = _first_misplaced(rows, wrong, self._reached, bound)
+        if number:
+            return slice_run(run, 0, number)
+        raise with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)
 
     def _find(self) -> OpenSegment | None:
         """Open the segment that contains `offset`, or the first one after it; None if there is none."""
@@ -245,7 +267,7 @@ class LogReader:
     def _begin(self, segment: Segment) -> OpenSegment:
         limit = self._log.max_decompressed_bytes
         self._open = OpenSegment(segment, max_decompressed_bytes=limit, memory=self._memory)
-        self._position = 0
+        self._position = self._reached = 0
         self._may_begin_within = True
         return self._open
 
@@ -321,13 +343,17 @@ class LogReader:
 
     def _go_on_behind(self, row: np.void) -> None:
         self._position = int(row["position"]) + int(row["size"])
-        if int(row["last_offset"]) >= self.offset:
-            self.offset = int(row["last_offset"]) + 1
+        self._reached = int(row["last_offset"]) + 1
+        if self._reached > self.offset:
+            self.offset = self._reached
             self._may_begin_within = False
 
     def _pass_over(self, error: KafkaFormatError) -> SourceDamage | None:
-        """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`."""
-        opened, offset = self._open, self.offset
+        """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`.
+
+        If batches that were returned had too high offsets, the damage hides all batches after them.
+        """
+        opened, offset, is_in_sequence = self._open, self.offset, 0 < self._reached == self.offset
         assert opened is not None
         message = self._message_of(error)
         if error.position is not None:
@@ -341,7 +367,9 @@ class LogReader:
             self._begin(behind)
             next_offset = behind.base_offset
         if next_offset is not None and next_offset <= offset:
-            return None
+            if not is_in_sequence:
+                return None
+            next_offset, self._reached = None, 0
         self.offset = self.end_offset if next_offset is None else next_offset
         return SourceDamage(self.topic_partition, offset, next_offset, message)
 
@@ -368,6 +396,30 @@ class LogReader:
             return None
         self._is_tail_reported = True
         return SourceDamage(self.topic_partition, self.offset, None, str(damage))
+
+
+def _first_misplaced(
+    rows: NDArray[np.void], wrong: NDArray[np.bool_], next_offset: int, bound: int | None
+) -> tuple[int, str]:
+    """Return the number of the first batch whose offsets cannot be right, and what was expected; `len(rows)` without.
+
+    wrong: what `out_of_order` returns for `next_offset`. bound: all batches end below it; None if it is not known.
+    """
+    firsts, lasts = first_offsets(rows), rows["last_offset"]
+    number, message = len(rows), ""
+    if wrong.any():
+        number = int(wrong.argmax())
+        expected = int(lasts[number - 1]) + 1 if number else next_offset
+        message = f"expected {expected} or more, found {firsts[number]}"
+        if number and (firsts[number + 1 : number + 2] < expected).any():  # so the one before is wrong
+            number -= 1
+            message = (
+                f"expected less than {firsts[number + 1]}, that of the next batch, found {lasts[number]}"
+            )
+    if bound is not None and (beyond := lasts[:number] >= bound).any():
+        number = int(beyond.argmax())
+        message = f"expected less than {bound}, where the log continues or ends, found {lasts[number]}"
+    return number, message
 
 
 def read_memory() -> bytearray:

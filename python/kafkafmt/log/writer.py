@@ -21,7 +21,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import DirectoryLock, lock_partition_folder
-from kafkafmt._util.files import NotRegularFileError, make_folder, open_regular, write_durably
+from kafkafmt._util.files import (
+    NotRegularFileError,
+    make_folder,
+    naming_errors,
+    open_regular,
+    write_durably,
+)
 from kafkafmt._util.locks import locked_folder, take_over, wait_for_lock
 from kafkafmt.log.batch_writer import BatchWriter, ensure_ascending, ensure_segment_bytes
 from kafkafmt.log.indexes import (
@@ -130,8 +136,9 @@ class SegmentWriter:
         """
         self._ensure_open()
         try:
-            os.ftruncate(self._descriptor, self.size_in_bytes)  # cut off the bytes of a failed append
-            os.fsync(self._descriptor)
+            with naming_errors(self.path):
+                os.ftruncate(self._descriptor, self.size_in_bytes)  # cut off the bytes of a failed append
+                os.fsync(self._descriptor)
             indexes = self._batch_writer.index_entries()
             if self._aborted:
                 indexes[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted)

@@ -131,6 +131,18 @@ def first_offsets(rows: NDArray[np.void]) -> NDArray[np.int64]:
     return np.where(rows["base_offset"] >= 0, rows["base_offset"], rows["last_offset"])
 
 
+def out_of_order(rows: NDArray[np.void], next_offset: int) -> NDArray[np.bool_]:
+    """Return a mask of the batches with offsets below `next_offset`, or not above those of the batch before.
+
+    The header of a v0/v1 wrapper has no base offset, so only its last offset is compared.
+    """
+    firsts, lasts = first_offsets(rows), rows["last_offset"]
+    wrong: NDArray[np.bool_] = lasts < firsts
+    wrong[:1] |= firsts[:1] < next_offset
+    wrong[1:] |= firsts[1:] <= lasts[:-1]
+    return wrong
+
+
 def first_timestamps(rows: NDArray[np.void]) -> NDArray[np.int64]:
     """Return the timestamp of the first record of each batch of an index; the highest one if the header lacks it.
 
