@@ -44,7 +44,7 @@ def decompress(source: bytes | memoryview, uncompressed_size: int) -> bytes:
 
 
 def _decompressed(source: bytes | memoryview, most: int) -> memoryview:
-    # No more than the block can hold: 4 MiB are cleared in a millisecond, and a payload may have millions of tiny blocks.
+    # No more than the block can hold: clearing 4 MiB takes a millisecond, and a payload may have millions of blocks.
     output = bytearray(min(most, len(source) * _MAX_EXPANSION))
     try:
         size = blocks.decompress_block_into(source, output, len(output))

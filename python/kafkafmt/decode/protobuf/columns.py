@@ -150,7 +150,7 @@ class JsonTexts:
             try:
                 value = MessageToDict(message.FromString(whole[bounds[cell] : bounds[cell + 1]]))
                 texts[cell] = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-            except (DecodeError, SerializeToJsonError, RecursionError) as error:
+            except (DecodeError, SerializeToJsonError, RecursionError, ValueError) as error:  # such as NaN
                 problem = " ".join(str(error).split()) or type(error).__name__
                 run.fail(cells, cell, self._path, f"google.protobuf.{self._name}; {problem}")
         return text_array(texts, cells.valid)
