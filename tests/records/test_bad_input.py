@@ -515,6 +515,26 @@ def test_position_after_when_bytes_look_like_many_large_batches_then_ends_in_bou
     assert kf.MemoryRecords(data).position_after(error) == len(data)
 
 
+def test_position_after_when_bytes_look_like_many_batches_that_end_later_then_few_bytes_are_read_again():
+    """Each of them ends after the bytes that were read for the one before it."""
+    most = 0x7F7F7F7F  # so that no other byte looks like the first one of a batch
+    fake = struct.pack(
+        ">qiibIhiqqqhii", most << 32 | most, 2**20, -1, 2, most, 127, most, -1, -1, -1, -1, -1, most
+    )
+    data = fake * (2**22 // len(fake)) + SAMPLES["v2 none"]
+
+    class Counted(kf.MemoryRecords):
+        read_bytes = 0
+
+        def read_at(self, position, size, memory=None):
+            self.read_bytes += size
+            assert self.read_bytes < 600 * len(data)
+            return super().read_at(position, size, memory)
+
+    found = Counted(data).position_after(kf.CorruptRecordError("here", position=0))
+    assert found == len(data) - len(SAMPLES["v2 none"])
+
+
 # Tails
 
 
