@@ -284,7 +284,8 @@ class LogReader:
         numbers = wanted.nonzero()[0]
         begins_within = len(numbers) > 0 and 0 <= int(rows["base_offset"][numbers[0]]) < self.offset
         if self._trims_first_batch and begins_within:
-            trimmed = trimmed_run(run, int(numbers[0]), self.offset)
+            limit = self._log.max_decompressed_bytes
+            trimmed = trimmed_run(run, int(numbers[0]), self.offset, max_decompressed_bytes=limit)
             self._go_on_behind(rows[numbers[0]])
             return trimmed
         self._go_on_behind(rows[-1])
