@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkafmt.columns.arrow import number_array
-from kafkafmt.decode.arrays import chunk_error_rows
+from kafkafmt.decode.arrays import MISFITS, chunk_error_rows
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, SchemaError
 
 _SHOWN_CHARACTERS = 40
@@ -26,8 +26,8 @@ class EvolvingDecoder:
         self.type = kind
         self._decoder = decoder
         try:
-            evolved(pa.nulls(0, decoder.type), kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            evolved(pa.nulls(1, decoder.type), kind)
+        except MISFITS as error:
             raise SchemaError(
                 f"{decoder.type} cannot be read as {kind}: {' '.join(str(error).split())}"
             ) from None
@@ -38,7 +38,7 @@ class EvolvingDecoder:
         array = decoded.array
         try:
             return DecodedPayloads(evolved(array, self.type), decoded.errors)
-        except pa.ArrowInvalid:
+        except MISFITS:
             errors = dict(decoded.errors)
         for row in chunk_error_rows(
             len(array), lambda start, end: evolved(_rows(array, start, end), self.type)
@@ -54,7 +54,7 @@ class EvolvingDecoder:
 def evolved(
     array: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None
 ) -> pa.Array:
-    """Return an array as another type. Raises ArrowInvalid if a value does not fit.
+    """Return an array as another type. Raises one of MISFITS if a value does not fit.
 
     convert: how the arrays in a nested one become others; None for this function.
     """
@@ -127,7 +127,7 @@ def _misfit(row: pa.Array, kind: pa.DataType, path: str) -> str:
     for part, part_kind, part_path in parts:
         try:
             evolved(part, part_kind)
-        except pa.ArrowInvalid:
+        except MISFITS:
             return _misfit(part, part_kind, part_path)
     place = f"field {path}: " if path else ""
     shown = row.to_string(indent=0, skip_new_lines=True)[1:-1]
