@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -488,3 +490,30 @@ class _Rows:
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield self.batch.select(list(columns))
+
+
+WITHOUT_PANDAS = """
+import json, sys
+import pyarrow as pa
+import kafkafmt as kf
+from kafkafmt.decode import Decoding, Schema, SchemaFiles
+
+schema = Schema("AVRO", json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "string"}]}))
+builder = kf.RecordBatchBuilder()
+for text in (b"1.5", b"inf", b"no number"):
+    headers = [("__value_schema_id", b"\\0\\0\\0\\0\\1"), (b"\\xff", None)]
+    builder.append(0, None, bytes([2 * len(text)]) + text, headers)
+kind = pa.struct([("x", pa.float32())])
+decoding = Decoding(value="avro", framing="confluent-headers", schemas=SchemaFiles({1: schema}), reader_schema=kind)
+decoder = decoding.decoder(["value", "headers"], topics=["orders"])
+(batch,) = kf.MemoryRecords(builder.build()).arrow_batches(decoder.input_columns)
+decoded = decoder.decode(batch)
+assert decoded.column("value").to_pylist() == [{"x": 1.5}, {"x": float("inf")}, None]
+assert [error is None for error in decoded.column("value_error").to_pylist()] == [True, True, False]
+assert "pandas" not in sys.modules
+"""
+
+
+def test_payloads_when_decoded_with_errors_then_pandas_is_not_imported() -> None:
+    """It would cost each process that decodes half a second."""
+    subprocess.run([sys.executable, "-c", WITHOUT_PANDAS], check=True)

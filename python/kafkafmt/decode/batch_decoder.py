@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kafkafmt.columns.arrow import text_array
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
 from kafkafmt.decode.evolving import EvolvingDecoder
@@ -227,5 +228,5 @@ def _error_column(errors: Mapping[int, str], count: int) -> pa.Array:
     if not errors:
         return pa.nulls(count, pa.string())
     rows = np.array(sorted(errors), np.int64)
-    texts = pa.array([errors[row] for row in rows.tolist()], pa.string())
+    texts = text_array([errors[row] for row in rows.tolist()])
     return in_row_order(pa.string(), [(rows, texts)], count)

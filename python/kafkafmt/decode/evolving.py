@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkafmt.columns.arrow import number_array
+from kafkafmt.columns.arrow import number_array, true_values, valid_values
 from kafkafmt.decode.arrays import MISFITS, chunk_error_rows
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, SchemaError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SHOWN_CHARACTERS = 40
 
@@ -91,16 +95,25 @@ def _ensure_finite(array: pa.Array, result: pa.Array) -> None:
     """Raise ArrowInvalid if a number, or the text of one, became infinite. Casts check the range of integers only."""
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         return
-    infinite = np.isinf(result.to_numpy(zero_copy_only=False))
+    infinite = _infinite_values(result)
     if not infinite.any():
         return
     if pa.types.is_floating(array.type):
-        infinite &= np.isfinite(array.to_numpy(zero_copy_only=False))
+        infinite &= ~_infinite_values(array)
     elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):  # text may say "inf"
-        has_digit = pc.match_substring_regex(array, "[0-9]").fill_null(False)
-        infinite &= has_digit.to_numpy(zero_copy_only=False)
+        infinite &= true_values(pc.match_substring_regex(array, "[0-9]"))
     if infinite.any():
         raise pa.ArrowInvalid(f"{array[int(infinite.argmax())]} is beyond the range of {result.type}")
+
+
+def _infinite_values(array: pa.Array) -> NDArray[np.bool_]:
+    """Return which entries of an array of floating numbers are infinite. Null is not."""
+    if array.null_count == len(array):
+        return np.zeros(len(array), np.bool_)
+    numbers = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype(), array.offset + len(array))
+    infinite: NDArray[np.bool_] = np.isinf(numbers[array.offset :])
+    valid = valid_values(array)
+    return infinite if valid is None else infinite & valid
 
 
 def _rows(array: pa.Array, start: int, end: int) -> pa.Array:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.payloads.protobuf import FieldColumn, MessageScanner, ScanStatus, join_ranges
-from kafkafmt.columns.arrow import bitmap, boolean_array, number_array, string_array
+from kafkafmt.columns.arrow import bitmap, boolean_array, number_array, string_array, text_array
 from kafkafmt.decode.protobuf.cells import Cells, Column, Run, joined_messages
-from kafkafmt.decode.protobuf.scalars import Enums, text_array
+from kafkafmt.decode.protobuf.scalars import Enums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
