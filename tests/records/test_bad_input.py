@@ -313,6 +313,23 @@ def test_decompression_when_the_output_passes_the_cap_then_limit_error_in_little
             way_in()
 
 
+def test_decompression_when_tiny_records_would_take_many_times_the_cap_then_limit_error():
+    """Case 26: a record takes 64 bytes when it is located, and 7 in its batch."""
+    count = 2**20 + 1
+    payload = ref.compress(ref.ZSTD, ref.record(0, 0, None, None) * count)
+    data = SAMPLES["v2 none"] + ref.batch(payload, count, attributes=ref.ZSTD)
+    records = kf.MemoryRecords(data, max_decompressed_bytes=2**23)
+    _, tiny = records.batches()
+    for read in (lambda: list(records.records()), lambda: records.to_numpy(["offset"]), lambda: list(tiny)):
+        with pytest.raises(
+            kf.DecompressionLimitError, match=f"expected at most {2**20} .*, found {count}"
+        ) as raised:
+            read()
+        assert raised.value.position == len(SAMPLES["v2 none"])
+    allowed = kf.MemoryRecords(data, max_decompressed_bytes=64 * count)
+    assert len(allowed.to_numpy(["offset"])["offset"]) > count
+
+
 @pytest.mark.parametrize("codec", [ref.GZIP, ref.SNAPPY, ref.LZ4, ref.ZSTD])
 def test_decompression_when_the_output_is_just_the_cap_then_read(codec):
     size = 200_000

@@ -58,7 +58,8 @@ class Records(ABC):
 
     Positions are byte positions in the buffer or the file, from `start_position` to `end_position`.
     `topic_partition` is the partition that the records are from; columns use it. A batch may decompress to
-    `max_decompressed_bytes` at most. If `run_filter` is given, readers get the runs that it yields.
+    `max_decompressed_bytes` at most, and to one record for each 64 of these bytes, or 2^20 records if that is more.
+    If `run_filter` is given, readers get the runs that it yields.
     """
 
     # Whether a read may wait for the answer of a store.
