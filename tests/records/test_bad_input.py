@@ -330,6 +330,19 @@ def test_decompression_when_tiny_records_would_take_many_times_the_cap_then_limi
     assert len(allowed.to_numpy(["offset"])["offset"]) > count
 
 
+def test_conversion_when_messages_of_tiny_records_would_take_many_times_the_cap_then_limit_error():
+    """Case 26: a message of v1 takes 34 bytes, and a record 7."""
+    count = 2**21
+    payload = ref.compress(ref.GZIP, ref.record(0, 0, None, None) * count)
+    data = SAMPLES["v2 none"] + ref.batch(payload, count, attributes=ref.GZIP)
+    for to_magic in (0, 1):
+        with pytest.raises(kf.DecompressionLimitError, match="messages of a batch") as raised:
+            kf.MemoryRecords(data, max_decompressed_bytes=2**24).down_convert(to_magic)
+        assert raised.value.position == len(SAMPLES["v2 none"])
+    converted = kf.MemoryRecords(data, max_decompressed_bytes=2**26).down_convert(1)
+    assert converted.stats.records_converted > count
+
+
 @pytest.mark.parametrize("codec", [ref.GZIP, ref.SNAPPY, ref.LZ4, ref.ZSTD])
 def test_decompression_when_the_output_is_just_the_cap_then_read(codec):
     size = 200_000
