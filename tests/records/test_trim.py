@@ -8,7 +8,7 @@ import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.records.runs import whole_batches
-from kafkafmt.records.trimming import base_offset_of, rows_between, runs_before
+from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, runs_before, trimmed_run
 from log.samples import batch
 from records.samples import DAY, GAPS, ROWS, SAMPLES, WITH_HEADERS, as_rows
 
@@ -160,3 +160,23 @@ def test_base_offset_when_of_a_wrapper_then_by_its_records_or_else_its_last_offs
     run = run_of(1, 1, 0, 3)
     assert [base_offset_of(run, number) for number in range(2)] == [0, 3]
     assert base_offset_of(run, 1, max_decompressed_bytes=1) == 5
+
+
+@pytest.mark.parametrize("offsets", [(3, 5, 6), (5, 4, 6), (5, 5, 6)], ids=str)
+def test_cut_when_offsets_of_records_are_not_those_of_a_batch_then_invalid_record_error(offsets):
+    data = ref.batch_of([ref.Row(offset, DAY, None, b"value") for offset in offsets], base_offset=4)
+    with pytest.raises(kf.InvalidRecordError, match="offset") as raised:
+        cut_run(whole_batches(data), 0, 6)
+    assert (raised.value.position, raised.value.last_offset) == (0, 6)
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+@pytest.mark.parametrize("trims", [cut_run, trimmed_run])
+def test_batch_when_it_decompresses_to_more_than_the_limit_then_is_not_trimmed_or_cut(trims, magic):
+    rows = [ref.Row(offset, DAY, None, bytes(1000)) for offset in range(3)]
+    data = ref.batch_of(rows, codec=ref.GZIP) if magic == 2 else ref.wrapper(1, ref.GZIP, rows)
+    run = whole_batches(data)
+    with pytest.raises(kf.DecompressionLimitError):
+        trims(run, 0, 1, max_decompressed_bytes=2000)
+    (trimmed,) = kf.MemoryRecords(trims(run, 0, 1, max_decompressed_bytes=4000).buffer).batches()
+    assert [row.offset for row in as_rows(trimmed)] == ([0] if trims is cut_run else [1, 2])

@@ -321,8 +321,9 @@ class LogReader:
         return select_batches(run, numbers) if len(numbers) else None
 
     def _trimmed(self, run: BatchRun, number: int) -> BatchRun | SourceDamage | None:
+        limit = self._log.max_decompressed_bytes
         try:
-            trimmed = trimmed_run(run, number, self.offset)
+            trimmed = trimmed_run(run, number, self.offset, max_decompressed_bytes=limit)
         except KafkaFormatError as error:
             return self._pass_over(error)
         self._go_on_behind(run.index[number])
