@@ -71,7 +71,7 @@ chaos: build ## let faults strike brokers, mirrors, a gateway and clients for 20
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/sanitized.sh $(TEST_ARGS)
 
-test-threads: ## run the tests of kernels and what is above them in 4 threads at once, on a Python without a GIL (PYTHON=python3.14t)
+test-threads: ## run the tests of kernels and of modules that use them in 4 threads at once, on a Python without a GIL (PYTHON=python3.14t)
 	@tools/parallel.sh $(TEST_ARGS)
 
 test-tsan: build ## run the tests of shared objects under ThreadSanitizer (TSAN_PYTHON names an instrumented CPython)

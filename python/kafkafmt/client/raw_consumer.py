@@ -84,9 +84,9 @@ class RawConsumer(BaseConsumer):
         return self._fetches.fetched_bytes
 
     def stop_at(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Fetch no more of a partition once all before its offset was fetched, in this assignment and in later ones.
+        """Stop fetching each partition when all batches before its offset were fetched.
 
-        The last batches that are returned may end after the offset.
+        This also applies to later assignments. The last batch that is returned may end after the offset.
         """
         self._engine.stop_at(offsets)
 

@@ -73,12 +73,14 @@ class ExportOptions:
     """How topics are exported.
 
     partition_by: of a new table: columns, and year, month, day or hour of timestamps, as "topic, day(timestamp)".
-    flatten: whether the fields of values that are records are columns. on_offsets_gone: what to do if the source no
-    longer has the offset at which the table ends, or ends before it: fail, or continue at the first later one that it
-    has or gets. processes: that the tasks are for. mode: append; or upsert: the table has the latest row of each key,
-    and records without a value remove it.
+    flatten: whether each field of a decoded value becomes a column.
+    on_offsets_gone: what to do if the source lacks the offset at which the table ends: fail, or continue at the next
+        offset that the source has or gets.
+    processes: the number of processes that run the tasks.
+    mode: append; or upsert: the table has the latest row of each key, and records without a value remove it.
+    write: how files are written.
 
-    Raises ExportError, in one line, for values that have no meaning.
+    Raises ExportError, in one line, for invalid values.
     """
 
     partition_by: str | tuple[PartitionField, ...] = ()

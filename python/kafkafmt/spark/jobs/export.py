@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.arguments import Path
     from kafkafmt.scanning.scan import Scan
 
-_REPORT_COLUMNS = ["topic", "location", "status", "records", "undecoded", "files", "size_in_bytes", "error"]
+REPORT_COLUMNS = ["topic", "location", "status", "records", "undecoded", "files", "size_in_bytes", "error"]
 
 
 def export(
@@ -63,4 +63,4 @@ def export(
         pa.array([None if report.error is None else str(report.error) for report in reports], pa.string()),
     ]
     # Spark keeps a table of Arrow as it is. It would run a job for rows.
-    return spark.createDataFrame(pa.Table.from_arrays(columns, _REPORT_COLUMNS))
+    return spark.createDataFrame(pa.Table.from_arrays(columns, REPORT_COLUMNS))
