@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,17 @@ def test_topics_when_headers_of_one_are_damaged_then_the_others_are_exported(
     (again,) = export_topics(source, str(tmp_path / "lake"), isolation=isolation, topics=["damaged"])
     assert isinstance(again.error, KafkaFormatError)
     assert again.rows == 0
+
+
+def test_topics_when_a_table_has_an_open_transaction_then_the_error_says_so_until_it_has_ended(
+    source: Path, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    export_topics(source, lake, isolation="read_uncommitted")
+    (report,) = export_topics(source, lake)
+    assert re.search(
+        r"orders-0: expected offset 8.*found 6.*transaction that is still open", str(report.error)
+    )
+    put_segment(source / "orders-0", 8, [marker(8, 2, commit=True)])
+    (report,) = export_topics(source, lake)
+    assert report.error is None
