@@ -291,6 +291,19 @@ def test_aborts_when_the_log_is_rolled_and_opened_anew_then_each_segment_tells_i
     assert all(path.with_suffix(".snapshot").exists() for path in tmp_path.glob("*.log"))
 
 
+def test_aborts_when_earlier_segments_have_no_index_then_stay_aborted_after_a_roll(tmp_path: Path) -> None:
+    put_segment(tmp_path, 0, [transactional(0, 1, 2), marker(2, 1, commit=False), transactional(3, 1)])
+    put_segment(tmp_path, 4, [marker(4, 1, commit=False), transactional(5, 2)])
+    expected = list(PartitionLog(tmp_path).scan_aborted_transactions())
+    with LogAppender(tmp_path, segment_bytes=300) as log:
+        for part in (marker(6, 2, commit=True), transactional(7, 1), marker(8, 1, commit=True)):
+            log.append(part)
+    assert list(tmp_path.glob("*.snapshot"))
+    log_there = PartitionLog(tmp_path)
+    assert log_there.aborted_transactions() == expected
+    assert [record.offset for record in log_there.records(isolation="read_committed")] == [5, 7]
+
+
 def test_transaction_index_when_the_log_lacks_a_marker_then_loses_its_entry(tmp_path: Path) -> None:
     with LogAppender(tmp_path) as log:
         log.append(transactional(0, 1) + marker(1, 1, commit=False) + transactional(2, 1))

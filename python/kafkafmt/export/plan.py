@@ -280,7 +280,8 @@ def _rest(
         elif following > end and options.on_offsets_gone == "fail" and scan.is_whole:
             raise OffsetsGoneError(
                 f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
-                f"found {end} as the end: the topic was created anew or truncated, or the source is an older copy"
+                f"found {end} as the end: the topic was created anew or truncated, the source is an older copy, or "
+                "the table has records of a transaction that is still open"
             )
     return state, rest, gone
 

@@ -21,6 +21,7 @@ from kafkafmt._util.files import (
     naming_errors,
     open_regular,
     read_regular,
+    replace_file,
     sync_path,
     write_durably,
 )
@@ -43,6 +44,7 @@ from kafkafmt.log.segment import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    Segment,
     segment_file_name,
 )
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
@@ -289,9 +291,13 @@ class LogAppender(Closing):
         else:
             segments = segments[-1:]
         for segment in segments:
+            aborted: list[AbortedTransaction] = []
             with segment.open() as records:
                 for run in records.runs(reuse_memory=True):
-                    states.add(run, 0, len(run))
+                    found, tracker = states.aborted_by(run, 0, len(run))
+                    aborted += found
+                    states.add(run, 0, len(run), tracker)
+            _ensure_indexed(segment, aborted)
         return states
 
 
@@ -337,6 +343,20 @@ def _cut_off_transactions(segment: GrowingSegment) -> None:
         return
     kept = sum(one.last_offset < segment.next_offset for one in known)
     os.truncate(path, kept * TRANSACTION_INDEX_DTYPE.itemsize)
+
+
+def _ensure_indexed(segment: Segment, aborted: list[AbortedTransaction]) -> None:
+    """Add the aborted transactions that the `.txnindex` of a segment lacks, durably.
+
+    A `.snapshot` after the segment says that the file has all. Copies, and Spark's sink, write segments without it.
+    """
+    assert isinstance(segment.path, Path)
+    path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+    known = read_transaction_index(path, segment.base_offset, is_active=segment.is_active) or []
+    markers = {one.last_offset for one in known}
+    missing = [one for one in aborted if one.last_offset not in markers]
+    if missing:
+        replace_file(path, transaction_entries(known + missing).tobytes())
 
 
 def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], None]:

@@ -35,6 +35,7 @@ class ViewFile(Protocol):
 
 # The files of a view, by folder and name. The root is "". Folders are of one level.
 ViewTree: TypeAlias = Mapping[str, Mapping[str, ViewFile]]
+_LOG_SUFFIX = ".log"
 
 
 class BytesFile:
@@ -98,8 +99,10 @@ class ViewFileSystem(ABC):
         return FileInfo(path, FileType.NotFound) if file is None else _info(path, file)
 
     def open_input_file(self, path: str, /) -> OpenViewFile:
-        # Another process, such as the driver of a Spark job, may have a newer listing.
-        file = self._find(path.strip("/")) or self._find_anew(path.strip("/"))
+        file = self._find(path.strip("/"))
+        if file is None and path.endswith(_LOG_SUFFIX):
+            # Another process, such as the driver of a Spark job, may have a newer listing. Other files may be missing.
+            file = self._find_anew(path.strip("/"))
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return OpenViewFile(file)

@@ -15,14 +15,23 @@ from typing import Any
 
 import pytest
 
+import kafkafmt
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory
+from kafkafmt.log.broker_files.cluster_files import CLEAN_SHUTDOWN
+from kafkafmt.log.checkpoints import (
+    RECOVERY_POINT_CHECKPOINT,
+    log_start_offsets_to_bytes,
+    offset_checkpoint,
+)
 from kafkafmt.log.listing import list_segments
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
+from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.spark.sink.commit import Commit, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.staging import Owner, new_attempt, remove
-from log.samples import batch, put_segment
+from kafkafmt.types import TopicPartition
+from log.samples import batch, marker, put_segment, transactional
 from log.test_log_start import start_at
 from spark.reads import rows
 from spark.writes import Rows, content, job, staged, write
@@ -151,6 +160,38 @@ def test_overwrite_when_committed_then_the_topic_id_stays(tmp_path: Path) -> Non
     write(tmp_path, records(5), records(7), records(9, partition=1), overwrite=True)
     assert [offsets(tmp_path, partition=number) for number in (0, 1)] == [[5, 7], [9]]
     assert [read_topic_id(tmp_path / f"t-{number}") for number in (0, 1)] == [topic_id, None]
+
+
+def test_segment_when_put_before_a_snapshot_then_its_aborted_records_are_left_out(tmp_path: Path) -> None:
+    for base in (10, 20):
+        put_segment(tmp_path / "t-0", base, [batch(base, 2)])
+        (tmp_path / "t-0" / f"{base:020}.snapshot").write_bytes(ProducerStates().snapshot())
+    cell = transactional(12, 1, 2) + marker(14, 1, commit=False)
+    write(tmp_path, [{"topic": "t", "partition": 0, "batch": cell}])
+    found = kafkafmt.scan(tmp_path, isolation="read_committed").to_arrow()
+    assert found["offset"].to_pylist() == [10, 11, 20, 21]
+    assert [path.name for path in tmp_path.glob("t-0/*.snapshot")] == [f"{10:020}.snapshot"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_directory_of_a_stopped_broker_when_written_to_then_it_reads_the_new_batches(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    for partition in range(3):
+        write(tmp_path, records(0, 1, 7, 8, partition=partition))
+    (tmp_path / CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":5}')
+    points = tmp_path / RECOVERY_POINT_CHECKPOINT
+    points.write_bytes(log_start_offsets_to_bytes({TopicPartition("t", number): 9 for number in range(3)}))
+    write(tmp_path, records(9, 10), records(20, 21, partition=1), overwrite=overwrite)
+    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+    assert offset_checkpoint(points) == {
+        ("t", 0): 0 if overwrite else 9,
+        ("t", 1): 0 if overwrite else 9,
+        ("t", 2): 9,
+    }
+    points.write_bytes(b"damaged")
+    write(tmp_path, records(30, partition=2), overwrite=overwrite)
+    assert points.read_bytes() == b"damaged"
 
 
 def test_job_without_rows_when_committed_then_changes_nothing(tmp_path: Path) -> None:

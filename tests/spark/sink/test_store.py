@@ -210,6 +210,18 @@ def test_overwrite_when_committed_then_the_topic_id_stays(
     assert read_topic_id(target / "t-0") == topic_id
 
 
+def test_segment_when_put_before_a_snapshot_then_that_is_removed(
+    target: RemotePath, plan: Callable[..., SinkJob]
+) -> None:
+    save(plan, records(0, 1), records(20))
+    snapshots = [target / "t-0" / f"{base:020}.snapshot" for base in (0, 10, 20)]
+    for path in snapshots:
+        write_file(path, b"")
+    save(plan, records(10))
+    assert offsets(target) == [0, 1, 10, 20]
+    assert [path.unlisted().exists() for path in snapshots] == [True, True, False]
+
+
 def test_offsets_when_assigned_then_begin_at_the_log_start(
     target: RemotePath, plan: Callable[..., SinkJob]
 ) -> None:

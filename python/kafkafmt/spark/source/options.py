@@ -102,7 +102,7 @@ SOURCE_OPTIONS = (
         "reads them",
     ),
     Option("subscribe", parse_names, None, "names, separated by commas"),
-    Option("subscribePattern", parse_pattern, None, "a regular expression"),
+    Option("subscribePattern", parse_pattern, None, "a regular expression for whole names"),
     Option(
         "topic",
         str,
