@@ -329,6 +329,7 @@ def test_reader_when_it_cannot_read_the_writer_then_is_a_schema_error_with_the_f
         '{"type":"enum","name":"E","symbols":[]}',
         '{"type":"fixed","name":"F","size":-1}',
         '{"type":"array"}',
+        '{"type":"record","name":"R","fields":[{"name":"\\ud800","type":"int"}]}',
         '[["int"]]',
         '["int","int"]',
         "[" * 100_000,
@@ -340,6 +341,12 @@ def test_schema_when_damaged_then_is_a_schema_error_in_one_line(text: str) -> No
     with pytest.raises(SchemaError) as caught:
         FORMAT.read_type(Schema("AVRO", text))
     assert "\n" not in str(caught.value)
+
+
+def test_symbols_when_one_is_a_surrogate_alone_then_are_a_schema_error() -> None:
+    schema = schema_of({**ENUM, "symbols": ["A", "\ud800"]})
+    with pytest.raises(SchemaError, match="expected an Avro schema; found a surrogate alone"):
+        FORMAT.decoder(schema, schema)
 
 
 def test_schema_when_its_types_multiply_then_is_a_schema_error() -> None:

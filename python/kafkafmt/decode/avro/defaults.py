@@ -94,7 +94,7 @@ def _write_integer(value: int, out: bytearray) -> None:
 
 def _write_text(value: Any, out: bytearray) -> None:
     _ensure(isinstance(value, str), value, "text")
-    _write_octets(value.encode("utf-8", "surrogatepass"), out)
+    _write_octets(value.encode(), out)
 
 
 def _write_octets(data: bytes, out: bytearray) -> None:
