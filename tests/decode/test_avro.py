@@ -349,6 +349,18 @@ def test_symbols_when_one_is_a_surrogate_alone_then_are_a_schema_error() -> None
         FORMAT.decoder(schema, schema)
 
 
+def test_references_when_the_paths_to_them_multiply_then_each_is_read_and_compared_once() -> None:
+    def referring(first: str) -> Schema:
+        found = Schema("AVRO", first)
+        for _ in range(100):
+            found = Schema("AVRO", '"long"', (("a", found), ("b", found)))
+        return found
+
+    assert FORMAT.read_type(referring('"int"')) == pa.int64()
+    assert referring('"int"') == referring('"int"')
+    assert referring('"int"') != referring('"string"')
+
+
 def test_schema_when_its_types_multiply_then_is_a_schema_error() -> None:
     known: Any = "int"
     for number in range(15):

@@ -140,11 +140,14 @@ class _Parser:
 
     def __init__(self) -> None:
         self._names: dict[str, Named] = {}
+        self._references: set[int] = set()  # their identities
         self._depth = 0
 
     def parsed(self, schema: Schema) -> AvroType:
         for name, reference in schema.references:
-            if name not in self._names:  # two references may have one in common
+            # Two references may have one in common, and under names that it does not define.
+            if name not in self._names and id(reference) not in self._references:
+                self._references.add(id(reference))
                 self.parsed(reference)
         return self._type(document_of(schema, "an Avro schema"), "")
 
