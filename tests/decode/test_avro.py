@@ -343,6 +343,16 @@ def test_schema_when_damaged_then_is_a_schema_error_in_one_line(text: str) -> No
     assert "\n" not in str(caught.value)
 
 
+def test_default_when_its_values_take_no_bytes_then_has_a_limit_all_the_same() -> None:
+    """Its items have all fields: they grow with the square of the schema."""
+    item = record(*((f"n{number}", "null", {"default": None}) for number in range(200)), name="I")
+    reader = record(("a", {"type": "array", "items": item}, {"default": [{}] * 6000}))
+    with pytest.raises(
+        SchemaError, match="its default does not fit: it has more than 1048576 bytes or values"
+    ):
+        FORMAT.decoder(schema_of(record()), schema_of(reader))
+
+
 def test_symbols_when_one_is_a_surrogate_alone_then_are_a_schema_error() -> None:
     schema = schema_of({**ENUM, "symbols": ["A", "\ud800"]})
     with pytest.raises(SchemaError, match="expected an Avro schema; found a surrogate alone"):
