@@ -3,14 +3,13 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import subprocess
-import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -37,7 +36,6 @@ from kafkafmt.decode import (
     UnknownSchemaError,
     planning,
 )
-from kafkafmt.decode.batch_decoder import ColumnDecoder
 from kafkafmt.decode.payloads import DecodedPayloads, Payloads
 from kafkafmt.decode.primitives import primitive_decoder
 from kafkafmt.scanning.decoded import DecodedTask
@@ -291,26 +289,6 @@ def test_inferred_json_when_columns_are_known_then_keep_their_types_before_new_o
     assert decoder.decode(batch(rows)).column("value_error").null_count == 1
 
 
-@pytest.mark.parametrize("name", ["json", "avro"])
-def test_payloads_when_each_has_another_id_that_is_not_looked_up_then_one_decoder_reads_all(
-    name: Literal["json", "avro"],
-) -> None:
-    """Ids are chosen by producers: a decoder for each would take memory without a bound."""
-    schema = Schema(
-        "AVRO", json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
-    )
-    kind = pa.struct([("a", pa.int32())])
-    decoder = ColumnDecoder("value", name, "confluent", schema if name == "avro" else None, kind)
-    rows = [
-        b"\0" + number.to_bytes(4, "big") + (b"\x02" if name == "avro" else b'{"a": 1}')
-        for number in range(1, 301)
-    ]
-    found = decoder.decode(pa.array([*rows, None, b"\1", rows[7]], pa.binary()), None)
-    assert found.array.to_pylist() == [{"a": 1}] * 300 + [None, None, {"a": 1}]
-    assert list(found.errors) == [301]
-    assert len(decoder._decoders) == 1
-
-
 def test_given_type_when_json_has_other_fields_then_they_are_left_out() -> None:
     schema = pa.schema([("b", pa.int32())])
     decoded = decode(
@@ -383,6 +361,18 @@ def test_schemas_topic_when_versions_are_deleted_then_old_records_still_have_the
     assert topic.schema(SchemaId("id", 40), "AVRO").content == '"40"'
     with pytest.raises(UnknownSchemaError):
         topic.schema(SchemaId("id", 30), "AVRO")
+
+
+def test_schemas_topic_when_thousands_of_subjects_are_deleted_then_each_is_looked_up_once() -> None:
+    subjects = [f"subject {number}" for number in range(4000)]
+    deleted = [
+        ({"keytype": "DELETE_SUBJECT", "subject": name}, {"subject": name, "version": 1}) for name in subjects
+    ]
+    before = time.process_time()
+    topic = schemas_topic(*(version(name, 1, 7) for name in subjects), version("kept", 1, 7), *deleted)
+    assert time.process_time() - before < 2
+    assert topic.newest(subjects[-1], "AVRO") is None
+    assert topic.newest_after([SchemaId("id", 7)], "AVRO").content == '"7"'
 
 
 @pytest.mark.parametrize(
@@ -490,30 +480,3 @@ class _Rows:
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield self.batch.select(list(columns))
-
-
-WITHOUT_PANDAS = """
-import json, sys
-import pyarrow as pa
-import kafkafmt as kf
-from kafkafmt.decode import Decoding, Schema, SchemaFiles
-
-schema = Schema("AVRO", json.dumps({"type": "record", "name": "A", "fields": [{"name": "x", "type": "string"}]}))
-builder = kf.RecordBatchBuilder()
-for text in (b"1.5", b"inf", b"no number"):
-    headers = [("__value_schema_id", b"\\0\\0\\0\\0\\1"), (b"\\xff", None)]
-    builder.append(0, None, bytes([2 * len(text)]) + text, headers)
-kind = pa.struct([("x", pa.float32())])
-decoding = Decoding(value="avro", framing="confluent-headers", schemas=SchemaFiles({1: schema}), reader_schema=kind)
-decoder = decoding.decoder(["value", "headers"], topics=["orders"])
-(batch,) = kf.MemoryRecords(builder.build()).arrow_batches(decoder.input_columns)
-decoded = decoder.decode(batch)
-assert decoded.column("value").to_pylist() == [{"x": 1.5}, {"x": float("inf")}, None]
-assert [error is None for error in decoded.column("value_error").to_pylist()] == [True, True, False]
-assert "pandas" not in sys.modules
-"""
-
-
-def test_payloads_when_decoded_with_errors_then_pandas_is_not_imported() -> None:
-    """It would cost each process that decodes half a second."""
-    subprocess.run([sys.executable, "-c", WITHOUT_PANDAS], check=True)

@@ -243,6 +243,8 @@ def test_json_schema_when_values_have_any_type_then_they_are_json_text() -> None
         b'{"$ref":"#/definitions/x"}',
         b'{"$ref":"missing.json"}',
         b'{"type":"object","properties":{"x":{"$ref":"#x"}}}',
+        b'{"type":"object","properties":{"\\ud800":{"type":"integer"}}}',
+        b'{"$ref":"#/d/' + b"1" * 5000 + b'","d":[{"type":"integer"}]}',
         b"[" * 100_000,
         json.dumps(
             {

@@ -180,3 +180,12 @@ def test_batch_when_it_decompresses_to_more_than_the_limit_then_is_not_trimmed_o
         trims(run, 0, 1, max_decompressed_bytes=2000)
     (trimmed,) = kf.MemoryRecords(trims(run, 0, 1, max_decompressed_bytes=4000).buffer).batches()
     assert [row.offset for row in as_rows(trimmed)] == ([0] if trims is cut_run else [1, 2])
+
+
+def test_trim_when_the_last_offset_wrapped_then_invalid_record_error():
+    """Its delta is below 0, and its base offset the lowest there is."""
+    rows = [ref.Row(offset, DAY, None, None) for offset in range(-(2**63), -(2**63) + 3)]
+    batch = only_batch(ref.batch_of(rows, last_offset_delta=-1))
+    assert batch.last_offset == 2**63 - 1
+    with pytest.raises(kf.InvalidRecordError, match="last offset: expected"):
+        batch.trim(-(2**63) + 1)

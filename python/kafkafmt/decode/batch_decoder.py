@@ -228,5 +228,6 @@ def _error_column(errors: Mapping[int, str], count: int) -> pa.Array:
     if not errors:
         return pa.nulls(count, pa.string())
     rows = np.array(sorted(errors), np.int64)
-    texts = text_array([errors[row] for row in rows.tolist()])
+    # A registry may have names with surrogates alone, which no column can have.
+    texts = text_array([errors[row].encode("utf-8", "backslashreplace").decode() for row in rows.tolist()])
     return in_row_order(pa.string(), [(rows, texts)], count)

@@ -176,6 +176,9 @@ class RecordBatch(BatchHeader):
             )
             raise with_batch(InvalidRecordError(message), self.run, self.number)
         base_offset = int(offsets[0]) if len(offsets) else first_offset
+        if self.last_offset - base_offset >= 2**31:  # the header has a last offset delta below 0, and wrapped
+            message = f"last offset: expected {base_offset} or less than 2^31 more, found {self.last_offset}"
+            raise with_batch(InvalidRecordError(message), self.run, self.number)
         keeps_base = self.delete_horizon_ms is not None or not len(offsets)
         base_timestamp = self.base_timestamp if keeps_base else int(timestamps[0])
         batch = encode_records(located, first, len(located), base_offset, base_timestamp)

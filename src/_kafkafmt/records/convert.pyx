@@ -443,8 +443,8 @@ cdef class RunConverter:
         PyObject_GetBuffer(records, &buffer, PyBUF_SIMPLE)
         try:
             room = room_for_messages(row, buffer.len)
-            if room > ALWAYS_CONVERTED_BYTES and room // 2 > self.limit:  # the records are tiny
-                most = 2 * self.limit
+            most = max(2 * self.limit, <int64_t>ALWAYS_CONVERTED_BYTES)
+            if room > most:  # the records are tiny
                 raise DecompressionLimitError(f"messages of a batch: expected {most} bytes at most, found {room}")
             if room > len(self.scratch):
                 self.use_scratch(room)

@@ -237,6 +237,8 @@ def _default(found: FieldDescriptor, value: Column) -> pa.Array:
     if isinstance(default, str):
         return text_array([default])
     if isinstance(default, bytes):
+        if value.type == pa.string():
+            raise SchemaError(f"field {found.full_name}: expected a default in UTF-8; found {default!r}")
         return string_array(pa.binary(), np.array([0, len(default)], np.int32), default)
     if isinstance(default, bool):
         return boolean_array(np.array([default]))
