@@ -64,12 +64,14 @@ class UnansweredProduceError(RequestError):
 
 
 class _Part(NamedTuple):
-    """The records for one partition. number: of its row in the request."""
+    """The records for one partition. number: of its row in the request. size_bytes, stats: of their conversion."""
 
     number: int
     topic: str
     partition: int
     records: Buffer
+    size_bytes: int
+    stats: ConversionStats
 
 
 class _Converted(NamedTuple):
@@ -141,7 +143,7 @@ class TranslatedProduce:
                 f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2"
             )
         answers = _ProduceAnswers(self._responses, request)
-        parts = await self._parts(frame, request, client, answers)
+        parts = await self._parts(frame, request, answers)
         by_leader = await self._upstreams.by_leader(parts, lambda part: (part.topic, part.partition))
         for part, error_code in by_leader.refused:
             answers.by_number[part.number] = _Answer(error_code)
@@ -149,8 +151,13 @@ class TranslatedProduce:
         is_answered = request.acks != _NONE
         if is_answered:
             self._responses.expect(answers)
+        conversions = Conversions()
         for upstream, of_one in by_leader.parts:
+            for part in of_one:
+                conversions.add(part.topic, part.size_bytes, part.stats)
             await self._send(upstream, request, of_one, answers)
+        if conversions.records:  # of topics that exist: clients must not choose what metrics are about
+            client.converted(ApiKey.Produce, conversions)
         if is_answered:
             answers.on_turn()
         elif answers.error_code:
@@ -159,13 +166,10 @@ class TranslatedProduce:
                 f"Produce with acks 0: {errors.for_code(answers.error_code).__name__}"
             )
 
-    async def _parts(
-        self, frame: Buffer, request: ProduceRequest, client: ClientEvents, answers: _ProduceAnswers
-    ) -> list[_Part]:
+    async def _parts(self, frame: Buffer, request: ProduceRequest, answers: _ProduceAnswers) -> list[_Part]:
         """Return what is to be sent to brokers: converted records. Others are answered."""
         parts: list[_Part] = []
         names = [topic_name(topic) for topic in request.topics]
-        conversions = Conversions()
         converted = await self._work.convert(partial(self._converted, memoryview(frame), request))
         for number, (row, one) in enumerate(zip(request.partitions, converted, strict=True)):
             topic = names[row["topic"]]
@@ -175,10 +179,8 @@ class TranslatedProduce:
             elif one is None:
                 answers.by_number[number] = _Answer(errors.NoError.errno)
             else:
-                parts.append(_Part(number, topic, int(row["partition"]), one.records))
-                conversions.add(topic, int(row["size"]), one.stats)
-        if conversions.records:
-            client.converted(ApiKey.Produce, conversions)
+                partition, size_bytes = int(row["partition"]), int(row["size"])
+                parts.append(_Part(number, topic, partition, one.records, size_bytes, one.stats))
         return parts
 
     def _converted(
