@@ -9,6 +9,7 @@ the brokers, and responses the client, in the order of the requests.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -34,6 +35,7 @@ from kafkafmt.server.metrics import Conversions
 from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.wire import encode_response
+from kafkafmt.server.yielding import yielding_between
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -55,6 +57,8 @@ _NEWEST_WITH_NAMES = 12
 # The largest batch that brokers can take: the broker has the limit of the topic.
 _MAX_BATCH_BYTES = 2**31 - 1
 _NOT_APPENDED = -1
+# The response for more partitions is made in a thread: in the loop it would take more than 10 ms.
+_MANY_PARTITIONS = 1000
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
 
@@ -96,6 +100,7 @@ class _ProduceAnswers:
         self.unanswered = 0
         self._responses = responses
         self._request = request
+        self._making: asyncio.Task[None] | None = None
 
     @property
     def error_code(self) -> int:
@@ -114,7 +119,24 @@ class _ProduceAnswers:
         if self.unanswered or self.is_begun or not self._responses.is_next(self):
             return
         self.is_begun = True
-        frame = encode_response(self._request.correlation_id, _response(self._request, self.by_number))
+        if len(self.by_number) > _MANY_PARTITIONS:
+            self._making = asyncio.get_running_loop().create_task(self._write_from_thread())
+        else:
+            self._write(self._frame())
+
+    async def _write_from_thread(self) -> None:
+        try:
+            frame = await asyncio.to_thread(self._frame)
+        except Exception as error:
+            self._responses.fail(error)
+            return
+        if self._responses.is_next(self):  # the client has not disconnected meanwhile
+            self._write(frame)
+
+    def _frame(self) -> bytearray:
+        return encode_response(self._request.correlation_id, _response(self._request, self.by_number))
+
+    def _write(self, frame: bytearray) -> None:
         self._responses.write(None, memoryview(frame))
         self._responses.end()
 
@@ -171,7 +193,8 @@ class TranslatedProduce:
         parts: list[_Part] = []
         names = [topic_name(topic) for topic in request.topics]
         converted = await self._work.convert(partial(self._converted, memoryview(frame), request))
-        for number, (row, one) in enumerate(zip(request.partitions, converted, strict=True)):
+        rows = enumerate(zip(request.partitions, converted, strict=True))
+        async for number, (row, one) in yielding_between(rows):
             topic = names[row["topic"]]
             if isinstance(one, RefusedRecordsError):
                 self._limited_log.write(_log.info, topic, "records refused", topic=topic, error=str(one))
