@@ -9,6 +9,7 @@ import pytest
 import kafkafmt as kf
 import reference as ref
 from kafkafmt.convert.chunks import ChunkMemory
+from kafkafmt.convert.fetch_response import FetchResponse
 from records.samples import DAY, EVERY_KIND, GAPS, converted_rows, empty_batch, end_marker, sent
 from reference import Row
 
@@ -141,6 +142,26 @@ def test_chunk_when_it_is_released_while_chunks_become_smaller_then_its_other_by
     assert bytes(channel.received) == expected
     if codec is not None:  # all was converted beforehand, and converted again
         assert send.stats.records_converted == stats.records_converted == 200
+
+
+@pytest.mark.parametrize("rooms", [(2, 0), (4, 700, 0)], ids=["in the head", "in a chunk"])
+def test_chunk_when_it_is_released_then_those_of_later_partitions_are_too(rooms: tuple[int, ...]) -> None:
+    """Memory for it is acquired again, and nothing may be held meanwhile."""
+    data = log(10)
+    parts = [compressed(data, 1, codec, limit_bytes=1 << 30) for codec in CODECS]
+    expected = b"head" + b"".join(map(sent, parts))
+    send, channel = FetchResponse([b"head", *parts]).to_send(ChunkMemory(len(data))), TlsChannel()
+    for room in rooms:
+        channel.room = room
+        send.write_to(channel)
+    assert send.held_bytes == sum(one.first_bytes for one in parts) > 0
+    send.release_chunk()
+    assert send.held_bytes == 0
+    channel.room = len(expected)
+    while not send.completed:
+        send.write_to(channel)
+    assert bytes(channel.received) == expected
+    assert send.held_bytes == 0
 
 
 def test_chunk_when_it_is_damaged_after_a_part_was_sent_then_the_send_fails() -> None:
