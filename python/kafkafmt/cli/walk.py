@@ -60,6 +60,7 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
     with source.open() as records:
         position, size, reported = 0, records.size_in_bytes, 0
         expected_offset: int | None = None
+        least_offset = 0 if source.segment is None else source.segment.base_offset
         try:
             while position < size:
                 try:
@@ -71,7 +72,7 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
                         if stop:
                             sound = slice_run(run, 0, stop)
                             yield SoundBatches(sound, records.max_decompressed_bytes)
-                            for damage in _out_of_order(source, sound, expected_offset or 0):
+                            for damage in _out_of_order(source, sound, expected_offset or least_offset):
                                 yield DamageFound(damage_row(damage))
                             last = RecordBatch(run, stop - 1, records.max_decompressed_bytes)
                             position, expected_offset = last.position + last.size_in_bytes, last.next_offset
