@@ -192,12 +192,14 @@ def test_read_when_the_base_offset_of_a_batch_is_damaged_then_it_alone_is_missin
     assert read_all(reader_of(folder)) == ([*range(10), *range(20, end)], [(10, 20)])
 
 
-def test_read_when_the_base_offset_of_the_last_batch_is_damaged_then_the_next_segment_is_read(
-    folder: Path,
+@pytest.mark.parametrize("base_offset", [11, 25, 35, 40, 100_000, 2**30, 2**40])
+def test_read_when_the_base_offset_of_the_last_batch_is_damaged_then_the_later_segments_are_read(
+    folder: Path, base_offset: int
 ) -> None:
-    put_segment(folder, 0, [batch(0, 10), moved(batch(10, 10), 2**40)])
+    put_segment(folder, 0, [batch(0, 10), moved(batch(10, 10), base_offset)])
     put_segment(folder, 20, [batch(20, 10)])
-    assert read_all(reader_of(folder)) == ([*range(10), *range(20, 30)], [(10, 20)])
+    put_segment(folder, 30, [batch(30, 10)])
+    assert read_all(reader_of(folder)) == ([*range(10), *range(20, 40)], [(10, 20)])
 
 
 @pytest.mark.parametrize("is_last", [True, False])

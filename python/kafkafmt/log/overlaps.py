@@ -20,12 +20,13 @@ import contextlib
 import logging
 from bisect import bisect_right
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
 from kafkafmt.log.segment import (
+    MAX_OFFSET,
     MAX_RELATIVE_OFFSET,
     OFFSET_INDEX_SUFFIX,
     Segment,
@@ -33,7 +34,11 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
     segment_file_name,
 )
+from kafkafmt.records.runs import first_offset
 from kafkafmt.storage import StoragePath, stamp_of, storage_of
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
 
 _LOG = logging.getLogger(__name__)
 
@@ -203,7 +208,15 @@ class SegmentEnds:
         ends = [known[one.path][1] if one.path in known else None for one in closed]
         reached = max((end for end in ends if end is not None), default=0)
         # None for damage at the end of the last segment, which is so read and reported.
-        return [*ends, _intact_end(last, None)[1] if reached > last.base_offset else None]
+        end = _intact_end(last, None)[1] if reached > last.base_offset else None
+        for number, segment in enumerate(closed):
+            found = ends[number]
+            if found is not None and found > segments[number + 1].base_offset:
+                later = [one.base_offset for one in segments[number + 1 :]]
+                if _ends_astray(segment, found, later, end):
+                    ends[number] = None
+                    known[segment.path] = known[segment.path][0], None
+        return [*ends, end]
 
     def _warn(self, folder: StoragePath, overlaps: Sequence[Overlap]) -> None:
         for overlap in overlaps:
@@ -244,6 +257,39 @@ def _intact_end(segment: Segment, stamp: Hashable) -> tuple[Hashable, int | None
         return stamp, None
     except OSError:  # the next read may succeed
         return None, None
+
+
+def _ends_astray(segment: Segment, end: int, later: Sequence[int], log_end: int | None) -> bool:
+    """Whether the last batch of a segment, alone of it, has offsets of later segments, and cannot belong there.
+
+    No CRC covers the base offset of a batch. If that of the last one is damaged, the later segments must not seem to be
+    in this one. A merged segment ends where one of those ends that it replaces, and these are never the last one.
+
+    end: the end offset of the segment.
+    later: the base offsets of the later segments.
+    log_end: the end offset of the last segment; None if it is unknown, or no segment reaches into the last one.
+    """
+    with contextlib.suppress(KafkaFormatError, OSError), segment.open() as records:
+        for start in dict.fromkeys((segment.read_indexes().search_start(records, MAX_OFFSET), 0)):
+            before, first = _last_two(records.runs(start, reuse_memory=True))
+            if before is not None:  # else the index leads to the last batch itself
+                is_beyond = log_end is not None and end > log_end and first >= later[-1]
+                return before < later[0] and (is_beyond or any(first < base < end for base in later))
+    return False
+
+
+def _last_two(runs: Iterable[BatchRun]) -> tuple[int | None, int]:
+    """Return the last offset of the batch before the last one, None without one, and the first offset of the last."""
+    before: int | None = None
+    last = reached = -1
+    for run in runs:
+        lasts = run.index["last_offset"]
+        if len(run) > 1:
+            before = int(lasts[-2])
+        elif reached >= 0:
+            before = reached
+        last, reached = first_offset(run, len(run) - 1), int(lasts[-1])
+    return before, last
 
 
 def find_readable_end(segment: Segment) -> int:
