@@ -202,6 +202,32 @@ def test_read_when_the_base_offset_of_the_last_batch_is_damaged_then_the_later_s
     assert read_all(reader_of(folder)) == ([*range(10), *range(20, 40)], [(10, 20)])
 
 
+@pytest.mark.parametrize("base_offset", [3, 21, 35, 45, 1000])
+def test_read_when_the_only_base_offset_of_a_segment_is_damaged_then_the_later_segments_are_read(
+    folder: Path, base_offset: int
+) -> None:
+    put_segment(folder, 0, batches(0, 20, 10))
+    put_segment(folder, 20, [moved(batch(20, 10), base_offset)])
+    put_segment(folder, 30, [batch(30, 10)])
+    put_segment(folder, 40, [batch(40, 10)])
+    assert read_all(reader_of(folder)) == ([*range(20), *range(30, 50)], [(20, 30)])
+
+
+@pytest.mark.parametrize("end_offset", [None, 25, 40])
+@pytest.mark.parametrize("base_offset", [25, 35, 1000])
+def test_records_when_the_last_base_offset_of_a_segment_is_damaged_then_is_an_error_and_hides_no_segment(
+    folder: Path, base_offset: int, end_offset: int | None
+) -> None:
+    put_segment(folder, 0, [batch(0, 10), moved(batch(10, 10), base_offset)])
+    put_segment(folder, 20, [batch(20, 10)])
+    put_segment(folder, 30, [batch(30, 10)])
+    records = PartitionLog(folder).records(0, end_offset)
+    assert [next(records).offset for _ in range(10)] == list(range(10))
+    with pytest.raises(kf.InvalidRecordError, match=f"expected less than 20, .* found {base_offset}"):
+        next(records)
+    assert [record.offset for record in PartitionLog(folder).records(20)] == list(range(20, 40))
+
+
 @pytest.mark.parametrize("is_last", [True, False])
 def test_read_when_the_first_base_offset_of_a_segment_is_damaged_then_it_alone_is_missing_and_told(
     folder: Path, is_last: bool

@@ -272,9 +272,10 @@ def _ends_astray(segment: Segment, end: int, later: Sequence[int], log_end: int 
     with contextlib.suppress(KafkaFormatError, OSError), segment.open() as records:
         for start in dict.fromkeys((segment.read_indexes().search_start(records, MAX_OFFSET), 0)):
             before, first = _last_two(records.runs(start, reuse_memory=True))
-            if before is not None:  # else the index leads to the last batch itself
+            if before is not None or start == 0:  # else the index leads to the last batch itself
                 is_beyond = log_end is not None and end > log_end and first >= later[-1]
-                return before < later[0] and (is_beyond or any(first < base < end for base in later))
+                is_astray = is_beyond or any(first < base < end for base in later)
+                return is_astray and (before is None or before < later[0])
     return False
 
 
