@@ -58,3 +58,31 @@ def test_verify_when_an_offset_is_not_within_its_segment_then_is_a_finding(
         ended = run("inspect", folder)
         assert ended.exit_code == 1
         assert "offsets of a log ascend: expected 20 or more, found 3 to 12" in ended.stderr
+
+
+@pytest.mark.parametrize("base_offset", [25, 100, 2**40])
+def test_inspect_when_the_last_offset_of_a_segment_is_that_of_later_ones_then_shows_these_and_reports_it(
+    tmp_path: Path, base_offset: int
+) -> None:
+    folder = tmp_path / "orders-0"
+    put_segment(folder, 0, [batch(0, 10), moved(batch(10, 10), base_offset)])
+    put_segment(folder, 20, [batch(20, 10)])
+    put_segment(folder, 30, [batch(30, 10)])
+    ended = run("inspect", folder, "--records", "--offsets", "20:40", "--json")
+    assert ended.exit_code == 1
+    assert {*range(20, 40)} <= {row["offset"] for row in json_lines(ended.stdout)}
+    place = f"offsets {base_offset}-{base_offset + 9}, reading goes from offset 10 to offset 20"
+    assert place in ended.stderr
+    assert "expected less than 20, where the next segment begins" in ended.stderr
+    ended = run("inspect", folder, "--summary", "--json")
+    assert [row["batches"] for row in json_lines(ended.stdout)] == [4]
+
+
+def test_inspect_when_segments_overlap_then_that_is_no_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    put_segment(folder, 0, batches(0, 30, 10))
+    put_segment(folder, 20, [batch(20, 10)])
+    put_segment(folder, 30, [batch(30, 10)])
+    ended = run("inspect", folder)
+    assert ended.exit_code == 0
+    assert "1 batch below offset 30: an earlier segment contains these offsets" in ended.stderr

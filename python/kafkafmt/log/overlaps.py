@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
+from kafkafmt.log.listing import list_segments
 from kafkafmt.log.segment import (
     MAX_OFFSET,
     MAX_RELATIVE_OFFSET,
@@ -127,6 +128,7 @@ class LowestOffsets:
     def __init__(self, *, from_segment_start: bool = False) -> None:
         self._log_starts = None if from_segment_start else LogStartOffsets()
         self._reached: dict[StoragePath, tuple[int, int]] = {}
+        self._stops: dict[StoragePath, int | None] = {}
 
     def start_of(self, path: StoragePath) -> int:
         """Return the log start offset of the partition of a segment; 0 for a file that is not a segment."""
@@ -148,10 +150,26 @@ class LowestOffsets:
         base_offset, reached = self._reached.get(path.parent, (-1, 0))
         return reached if base_offset < int(path.stem) else 0
 
-    def add(self, path: StoragePath, next_offset: int) -> None:
-        """Add a segment that was read. next_offset: the offset after its highest one."""
+    def stop_of(self, path: StoragePath, segment: Segment | None, next_offset: int) -> int | None:
+        """Return the offset where the next segment begins, if it contradicts the one after the offsets of a file.
+
+        It does not if segments overlap. segment: the file as it was listed; None for one outside a log.
+        """
+        if segment is None or segment.next_base_offset is None or next_offset <= segment.next_base_offset:
+            return None
+        if path not in self._stops:
+            self._stops[path] = None
+            with contextlib.suppress(OSError, ValueError):
+                spans = SegmentEnds().read_segments(list_segments(path.parent)).spans()
+                self._stops[path] = next((stop for one, _, stop in spans if one.path == path), None)
+        stop = self._stops[path]
+        return stop if stop is not None and stop < next_offset else None
+
+    def add(self, path: StoragePath, segment: Segment | None, next_offset: int) -> None:
+        """Add a file that was read, and its segment as it was listed. next_offset: the one after its highest offset."""
         if is_segment_file_name(path.name):
-            reached = max(self.reached_before(path), next_offset)
+            stop = self.stop_of(path, segment, next_offset)
+            reached = max(self.reached_before(path), next_offset if stop is None else stop)
             self._reached[path.parent] = int(path.stem), reached
 
 
