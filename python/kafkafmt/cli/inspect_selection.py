@@ -241,9 +241,12 @@ class Selection:
                     wanted[int((last_offsets >= end - 1).argmax()) + 1 if ends else len(wanted) :] = False
                     wanted &= found.run.index["base_offset"] < end
                 if last_offsets[-1] >= lowest:
-                    self.lowest.add(source.path, int(last_offsets[-1]) + 1)
+                    self.lowest.add(source.path, source.segment, int(last_offsets[-1]) + 1)
                 if wanted.any():
                     yield replace(found, run=found.run if wanted.all() else select_batches(found.run, wanted))
+                stop = self.lowest.stop_of(source.path, source.segment, int(last_offsets[-1]) + 1)
+                if stop is not None and (end is None or stop < end):
+                    self._report(DamageFound.by_next_segment(source, found.run, stop))
                 if ends:
                     return
         if left_out:

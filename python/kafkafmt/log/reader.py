@@ -267,7 +267,7 @@ class LogReader:
     def _begin(self, segment: Segment) -> OpenSegment:
         limit = self._log.max_decompressed_bytes
         self._open = OpenSegment(segment, max_decompressed_bytes=limit, memory=self._memory)
-        self._position = self._reached = 0
+        self._position, self._reached = 0, segment.base_offset
         self._may_begin_within = True
         return self._open
 
