@@ -168,9 +168,6 @@ def test_from_latest_begins_at_the_end_and_goes_on_there(tmp_path: Path) -> None
 
 def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    v0 = kf.RecordBatchBuilder(0, kf.Codec.GZIP)
-    for number in range(3):
-        v0.append(-1, b"key", b"value-%d" % number)
     data = [
         transactional(0, 7, 3),
         transactional(3, 8, 2),
@@ -184,8 +181,33 @@ def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) ->
     assert mirror(source, tmp_path / "all").status == 0
     assert log_bytes(tmp_path / "all" / "t-0") == b"".join(data)
     ended = mirror(source, tmp_path / "committed", "--isolation", "read_committed")
-    assert [offset for offset, *_ in records(tmp_path / "committed")] == [3, 4, 7, 8]
+    assert [offset for offset, *_ in records(tmp_path / "committed")] == [3, 4, 5, 6, 7, 8]
     assert ended.summary["lag"] == {"t-0": 0}
+
+
+@pytest.mark.parametrize("options", [(), ("--deep", "--codec", "gzip")])
+def test_transactions_of_a_folder_when_read_committed_wrote_it_then_they_end_as_at_the_source(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Else readers with `read_committed` wait at the first of them, also the mirror back into a cluster."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    data = [
+        batch(0, 2),
+        transactional(2, 7, 2),
+        transactional(4, 8, 2),
+        marker(6, 8, commit=True),
+        marker(7, 7, commit=False),
+        batch(8, 2),
+        transactional(10, 7, 2),
+        marker(12, 7, commit=True),
+    ]
+    put_log(source / "t-0", data)
+    options = ("--isolation", "read_committed", *options)
+    assert mirror(source, target, *options).status == 0
+    logs = [LogDirectory(folder).partition(("t", 0)) for folder in (source, target)]
+    expected, found = ([one.offset for one in log.records(isolation="read_committed")] for log in logs)
+    assert found == expected == [0, 1, 4, 5, 8, 9, 10, 11]
+    assert mirror(target, tmp_path / "again", *options).summary["records"] == len(expected)
 
 
 def test_damage_stops_its_partition_and_the_others_go_on(tmp_path: Path) -> None:
