@@ -104,8 +104,8 @@ def test_take_when_batches_lie_below_the_position_then_they_are_left_out() -> No
     assert (run.index["base_offset"].tolist(), run.index["count"].tolist()) == ([4], [2])
 
 
-def test_take_when_trimming_leaves_the_first_batch_as_it_is_then_it_comes_once() -> None:
-    """It begins below the position, and all its records stand above it."""
+def test_take_when_no_record_of_the_first_batch_is_below_the_position_then_it_comes_once() -> None:
+    """It begins below the position all the same: compaction keeps the base offset."""
     runs = batches_of(empty_batch(20, 4) + built(25), 22).take(ALL)
     assert [run.index["last_offset"].tolist() for run in runs] == [[24], [25]]
 

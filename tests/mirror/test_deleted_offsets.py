@@ -130,6 +130,24 @@ def test_offsets_when_the_log_start_is_within_compressed_records_then_those_belo
     assert [offset for offset, *_ in records(target)] == [7, 8, 9]
 
 
+@pytest.mark.parametrize("start", [11, 12, 13])
+@pytest.mark.parametrize("count", [0, 3])
+def test_offsets_when_the_log_start_is_within_a_compacted_batch_then_its_records_from_there_are_mirrored(
+    count: int, start: int, tmp_path: Path
+) -> None:
+    """Compaction removed its first record, and keeps the base offset, which is below the start."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    kept = range(12, 12 + count)
+    builder = kf.RecordBatchBuilder(codec=kf.Codec.GZIP, base_offset=10, last_offset=16)
+    for offset in kept:
+        builder.append_with_offset(offset, NOW + offset, b"key", b"value")
+    delete_records(put_log(source / "t-0", [batch(0), builder.build(), batch(17, 3)]), start)
+    ended = mirror(source, target)
+    assert ended.status == 0, ended.errors
+    wanted = [offset for offset in (*kept, 17, 18, 19) if offset >= start]
+    assert [offset for offset, *_ in records(target)] == wanted
+
+
 def test_batch_when_the_log_start_is_within_it_and_it_cannot_be_opened_then_its_partition_alone_stops(
     tmp_path: Path,
 ) -> None:
