@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -185,11 +186,11 @@ def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) ->
     assert ended.summary["lag"] == {"t-0": 0}
 
 
-@pytest.mark.parametrize("options", [(), ("--deep", "--codec", "gzip")])
-def test_transactions_of_a_folder_when_read_committed_wrote_it_then_they_end_as_at_the_source(
-    tmp_path: Path, options: tuple[str, ...]
+@pytest.mark.parametrize("options", [(), ("--deep", "--codec", "gzip"), ("--to", NOW + 12)])
+def test_transactions_when_read_committed_wrote_a_folder_then_all_readers_see_their_records(
+    tmp_path: Path, options: tuple[Any, ...]
 ) -> None:
-    """Else readers with `read_committed` wait at the first of them, also the mirror back into a cluster."""
+    """Readers with `read_committed`, as a mirror into a cluster, wait for the markers of transactions otherwise."""
     source, target = tmp_path / "source", tmp_path / "target"
     data = [
         batch(0, 2),
@@ -197,17 +198,31 @@ def test_transactions_of_a_folder_when_read_committed_wrote_it_then_they_end_as_
         transactional(4, 8, 2),
         marker(6, 8, commit=True),
         marker(7, 7, commit=False),
-        batch(8, 2),
-        transactional(10, 7, 2),
-        marker(12, 7, commit=True),
+        transactional(8, 7, 2),  # its marker is behind the last stable offset, and behind --to
+        batch(10, 2),
+        transactional(12, 8),
+        marker(13, 7, commit=True),
     ]
     put_log(source / "t-0", data)
-    options = ("--isolation", "read_committed", *options)
-    assert mirror(source, target, *options).status == 0
-    logs = [LogDirectory(folder).partition(("t", 0)) for folder in (source, target)]
-    expected, found = ([one.offset for one in log.records(isolation="read_committed")] for log in logs)
-    assert found == expected == [0, 1, 4, 5, 8, 9, 10, 11]
-    assert mirror(target, tmp_path / "again", *options).summary["records"] == len(expected)
+    assert mirror(source, target, "--isolation", "read_committed", *options).status == 0
+    log = LogDirectory(target).partition(("t", 0))
+    for isolation in ("read_committed", "read_uncommitted"):
+        found = [record.offset for record in log.records(isolation=isolation)]
+        assert found == [0, 1, 4, 5, 8, 9, 10, 11]
+    assert all(one.is_valid() for one in log.batches())
+    assert not any(one.is_transactional for one in log.batches() if not one.is_control)
+
+
+def test_transactions_when_read_uncommitted_left_them_open_then_markers_end_them_with_read_committed(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", [transactional(0, 7, 2), transactional(2, 8, 2)])
+    assert mirror(source, target).status == 0
+    put_log(source / "t-0", [marker(4, 7, commit=False), marker(5, 8, commit=True)])
+    assert mirror(source, target, "--isolation", "read_committed").status == 0
+    log = LogDirectory(target).partition(("t", 0))
+    assert [record.offset for record in log.records(isolation="read_committed")] == [2, 3]
 
 
 def test_damage_stops_its_partition_and_the_others_go_on(tmp_path: Path) -> None:

@@ -272,6 +272,6 @@ class MirrorOptions:
     def keeps_control_batches(self) -> bool:
         """Whether control batches are copied: into a folder, where batches keep their transactions.
 
-        Readers with read_committed wait at a transaction without a marker.
+        With read_committed they do not. But an earlier run may have left transactions open, which markers end.
         """
         return not self.into_cluster
