@@ -104,8 +104,8 @@ def test_take_when_batches_lie_below_the_position_then_they_are_left_out() -> No
     assert (run.index["base_offset"].tolist(), run.index["count"].tolist()) == ([4], [2])
 
 
-def test_take_when_trimming_leaves_the_first_batch_as_it_is_then_it_comes_once() -> None:
-    """It begins below the position, and all its records stand above it."""
+def test_take_when_no_record_of_the_first_batch_is_below_the_position_then_it_comes_once() -> None:
+    """It begins below the position all the same: compaction keeps the base offset."""
     runs = batches_of(empty_batch(20, 4) + built(25), 22).take(ALL)
     assert [run.index["last_offset"].tolist() for run in runs] == [[24], [25]]
 
@@ -284,7 +284,18 @@ def test_abort_marker_when_its_producer_has_no_open_transaction_then_leaves_noth
         built(7),
     ]
     assert last_offsets(batches_of(b"".join(data), aborted=[Aborted(7, 1)])) == [4, 7]
-    assert last_offsets(batches_of(b"".join(data[3:]), 3)) == [4, 7]
+
+
+def test_markers_when_they_are_kept_then_come_without_the_batches_of_aborted_transactions() -> None:
+    state = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    data = [
+        built(0, **state),
+        end_marker(1, commit=False),
+        built(2, **state),
+        end_marker(3, commit=True),
+    ]
+    options = PLAIN._replace(keeps_control_batches=True)
+    assert last_offsets(batches_of(b"".join(data), options=options, aborted=[Aborted(7, 0)])) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("number", range(60))

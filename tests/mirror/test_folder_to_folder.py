@@ -10,6 +10,7 @@ import signal
 import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -160,9 +161,6 @@ def test_from_latest_begins_at_the_end_and_goes_on_there(tmp_path: Path) -> None
 
 def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    v0 = kf.RecordBatchBuilder(0, kf.Codec.GZIP)
-    for number in range(3):
-        v0.append(-1, b"key", b"value-%d" % number)
     data = [
         transactional(0, 7, 3),
         transactional(3, 8, 2),
@@ -176,8 +174,47 @@ def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) ->
     assert mirror(source, tmp_path / "all").status == 0
     assert log_bytes(tmp_path / "all" / "t-0") == b"".join(data)
     ended = mirror(source, tmp_path / "committed", "--isolation", "read_committed")
-    assert [offset for offset, *_ in records(tmp_path / "committed")] == [3, 4, 7, 8]
+    assert [offset for offset, *_ in records(tmp_path / "committed")] == [3, 4, 5, 6, 7, 8]
     assert ended.summary["lag"] == {"t-0": 0}
+
+
+@pytest.mark.parametrize("options", [(), ("--deep", "--codec", "gzip"), ("--to", NOW + 12)])
+def test_transactions_when_read_committed_wrote_a_folder_then_all_readers_see_their_records(
+    tmp_path: Path, options: tuple[Any, ...]
+) -> None:
+    """Readers with `read_committed`, as a mirror into a cluster, wait for the markers of transactions otherwise."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    data = [
+        batch(0, 2),
+        transactional(2, 7, 2),
+        transactional(4, 8, 2),
+        marker(6, 8, commit=True),
+        marker(7, 7, commit=False),
+        transactional(8, 7, 2),  # its marker is behind the last stable offset, and behind --to
+        batch(10, 2),
+        transactional(12, 8),
+        marker(13, 7, commit=True),
+    ]
+    put_log(source / "t-0", data)
+    assert mirror(source, target, "--isolation", "read_committed", *options).status == 0
+    log = LogDirectory(target).partition(("t", 0))
+    for isolation in ("read_committed", "read_uncommitted"):
+        found = [record.offset for record in log.records(isolation=isolation)]
+        assert found == [0, 1, 4, 5, 8, 9, 10, 11]
+    assert all(one.is_valid() for one in log.batches())
+    assert not any(one.is_transactional for one in log.batches() if not one.is_control)
+
+
+def test_transactions_when_read_uncommitted_left_them_open_then_markers_end_them_with_read_committed(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", [transactional(0, 7, 2), transactional(2, 8, 2)])
+    assert mirror(source, target).status == 0
+    put_log(source / "t-0", [marker(4, 7, commit=False), marker(5, 8, commit=True)])
+    assert mirror(source, target, "--isolation", "read_committed").status == 0
+    log = LogDirectory(target).partition(("t", 0))
+    assert [record.offset for record in log.records(isolation="read_committed")] == [2, 3]
 
 
 def test_damage_stops_its_partition_and_the_others_go_on(tmp_path: Path) -> None:

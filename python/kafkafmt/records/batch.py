@@ -149,8 +149,8 @@ class RecordBatch(BatchHeader):
         """Return the batch without the records below `first_offset` (KIP-712: a fetch from the middle of a batch).
 
         The result keeps offsets, codec and producer state; its base offset is that of its first record. If no record
-        is left, the result is empty and its base offset is `first_offset`. If no record is below `first_offset`,
-        the result is this batch itself.
+        is left, the result is empty and its base offset is `first_offset`. If the batch begins at `first_offset` or
+        above, the result is this batch itself. A batch whose first records were compacted away begins below them.
 
         Raises UnsupportedVersionError for a batch below v2, ValueError if the batch ends before `first_offset`, and
         as iterating the batch does.
@@ -165,8 +165,6 @@ class RecordBatch(BatchHeader):
             raise ValueError(f"first_offset: expected {self.last_offset} at most, found {first_offset}")
         located = self.locate(verify=True)
         first = located.first_at_or_above(first_offset)
-        if first == 0:
-            return self
         header = self.run.index[self.number : self.number + 1].copy()
         offsets = ascending_offsets(located, self.run, self.number)[first:]
         timestamps = located.timestamps()[first:]
