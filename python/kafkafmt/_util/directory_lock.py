@@ -165,7 +165,7 @@ def _lock_surroundings(lock: DirectoryLock, path: Path) -> None:
 
 def _lock_parent(lock: DirectoryLock, directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         lock._add(directory)
     except DirectoryLockedError:
         raise

@@ -111,7 +111,7 @@ class LocalTarget:
     def opened(self) -> Iterator[None]:
         with lock_log_directory(self._folder.parent):
             make_folder(self._folder)
-            self._sidecar.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._sidecar.parent)
             carry_log_start(self._task, self._folder.parent)
             yield
 
