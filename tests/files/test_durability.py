@@ -11,8 +11,10 @@ from cli.logs import run, write_log
 from kafkafmt._util.files import make_folder, replace_file
 from kafkafmt.log import LogAppender, PartitionLogWriter
 from kafkafmt.storage import storage_of, write_file
-from log.samples import batches
+from log.samples import batches, marker, transactional
 from syncs import Syncs
+
+INDEXES = (".index", ".timeindex")
 
 
 @pytest.fixture
@@ -53,8 +55,18 @@ def test_log_when_it_is_flushed_then_its_batches_are_durable(folder: Path, syncs
             appender.append(one)
         appender.flush()
         (*_, active) = sorted(folder.glob("a-0/*.log"))
-        indexes = {active.with_suffix(suffix).name for suffix in (".index", ".timeindex")}
+        indexes = {active.with_suffix(suffix).name for suffix in INDEXES}
         assert syncs.lost(folder, {".lock", *indexes}) == []
+
+
+def test_aborted_transaction_when_its_marker_is_appended_then_the_index_that_tells_of_it_is_durable(
+    folder: Path, syncs: Syncs
+) -> None:
+    """No later opening of the log completes the index."""
+    with LogAppender(folder / "a-0") as appender:
+        appender.append(transactional(0, 1) + marker(1, 1, commit=False))
+        assert list(folder.glob("a-0/*.txnindex"))
+        assert syncs.lost(folder, {".lock", *(f"{0:020}{suffix}" for suffix in (".log", *INDEXES))}) == []
 
 
 def put(path: Path) -> None:
