@@ -308,10 +308,13 @@ class Broker:
             settings["advertised.listeners"] = advertised.format(**all_ports)
         file = self.folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        temporary = self.folder / "tmp"  # a JVM that is killed leaves the libraries of its codecs behind
+        temporary.mkdir(exist_ok=True)
+        java = self.kafka.java("log4j.properties", [*self._jvm_options, f"-Djava.io.tmpdir={temporary}"])
         with self.log_file.open("ab") as log:
             self._launched_at = log.tell()
             self._process = subprocess.Popen(
-                [*self.kafka.java("log4j.properties", self._jvm_options), "kafka.Kafka", str(file)],
+                [*java, "kafka.Kafka", str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -43,7 +43,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     }
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            [java("java"), "-cp", ICEBERG_REST.classpath(), SERVER],
+            [java("java"), f"-Djava.io.tmpdir={folder}", "-cp", ICEBERG_REST.classpath(), SERVER],
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,

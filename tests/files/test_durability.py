@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from cli.logs import run, write_log
-from kafkafmt._util.files import make_folder, replace_file
+from kafkafmt._util.files import make_folder, replace_file, sync_path
+from kafkafmt.jobs.repair import repair_in_place
 from kafkafmt.log import LogAppender, PartitionLogWriter
 from kafkafmt.storage import storage_of, write_file
-from log.samples import batches
+from log.samples import batches, marker, transactional
+from repair.damaged import damaged_log
 from syncs import Syncs
+
+INDEXES = (".index", ".timeindex")
 
 
 @pytest.fixture
@@ -53,8 +57,18 @@ def test_log_when_it_is_flushed_then_its_batches_are_durable(folder: Path, syncs
             appender.append(one)
         appender.flush()
         (*_, active) = sorted(folder.glob("a-0/*.log"))
-        indexes = {active.with_suffix(suffix).name for suffix in (".index", ".timeindex")}
+        indexes = {active.with_suffix(suffix).name for suffix in INDEXES}
         assert syncs.lost(folder, {".lock", *indexes}) == []
+
+
+def test_aborted_transaction_when_its_marker_is_appended_then_the_index_that_tells_of_it_is_durable(
+    folder: Path, syncs: Syncs
+) -> None:
+    """No later opening of the log completes the index."""
+    with LogAppender(folder / "a-0") as appender:
+        appender.append(transactional(0, 1) + marker(1, 1, commit=False))
+        assert list(folder.glob("a-0/*.txnindex"))
+        assert syncs.lost(folder, {".lock", *(f"{0:020}{suffix}" for suffix in (".log", *INDEXES))}) == []
 
 
 def put(path: Path) -> None:
@@ -93,6 +107,17 @@ def test_log_directory_when_a_command_has_written_it_then_it_is_durable(
     done = run(options[0], log.parent, folder / "target", *options[1:], *keys)
     assert done.exit_code == 0, done.stderr
     assert list(folder.glob("target/orders-0/*.log"))
+    assert syncs.lost(folder) == []
+
+
+def test_log_when_repaired_in_place_then_is_durable_as_are_the_files_that_were_replaced(
+    folder: Path, syncs: Syncs
+) -> None:
+    log = damaged_log(folder / "t-0", 3).folder
+    for path in [folder, *folder.rglob("*")]:
+        sync_path(path)
+    repair_in_place(log)
+    assert list(log.glob("*/old/*.log"))
     assert syncs.lost(folder) == []
 
 

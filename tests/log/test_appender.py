@@ -431,6 +431,23 @@ def test_flush_when_the_log_is_rolled_meanwhile_then_does_no_harm(tmp_path: Path
     assert offsets(PartitionLog(tmp_path).records()) == list(range(300))
 
 
+def test_flush_when_a_batch_comes_meanwhile_then_does_not_count_it_as_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+    with LogAppender(tmp_path) as log:
+        log.append(batch(0))
+
+        def late(descriptor: int) -> None:
+            fsync(descriptor)
+            log.append(batch(log.next_offset))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", late)
+            assert (log.flush(), log.next_offset) == (1, 2)
+        assert log.flush() == 2
+
+
 def test_log_when_a_flush_has_failed_then_later_appends_and_flushes_fail_and_close_flushes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,7 +269,26 @@ def test_flush_when_many_wait_for_it_then_is_shared(
     for client, correlation_id in zip(clients, sent, strict=True):
         client.receive(request, VERSION, correlation_id)
         client.socket.close()
-    assert len(flushes) <= 3
+    assert 2 <= len(flushes) <= 3
+
+
+def test_flush_when_a_batch_comes_again_and_is_not_durable_yet_then_its_answer_waits_for_it(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = []
+    real = growing_segment.GrowingSegment.flush
+
+    def flush(segment: growing_segment.GrowingSegment) -> None:
+        real(segment)
+        flushes.append(segment.next_offset)
+
+    monkeypatch.setattr(growing_segment.GrowingSegment, "flush", flush)
+    data = batch(2, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert error_code(client, produce(data, acks=LEADER), VERSION) == NO_ERROR
+    assert flushes == []
+    for _ in range(2):
+        assert error_code(client, produce(data, acks=ALL), VERSION) == NO_ERROR
+        assert flushes == [2]
 
 
 # Topics

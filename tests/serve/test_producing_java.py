@@ -16,7 +16,7 @@ from oracle.kafka import KafkaOracle
 
 pytestmark = [pytest.mark.oracle, pytest.mark.broker, pytest.mark.xdist_group("oracle")]
 
-NOW = 1_795_000_000_000
+NOW = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

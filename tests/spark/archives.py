@@ -15,6 +15,7 @@ from kafkafmt.spark.archive import OPTIONAL, SHIPPED, _installed
 
 OTHER_SUFFIX = ".cpython-399-vax-linux-gnu.so"
 OTHER_TAG = "cp399-cp399-linux_vax"
+SECONDS = 200
 
 # Imports from the archive argv[1], with the packages in argv[2] beside it, and runs argv[3].
 _ISOLATED = "import sys; sys.path[:0] = [sys.argv[1]]; sys.path.append(sys.argv[2]); exec(sys.argv[3])"
@@ -60,7 +61,7 @@ def start_isolated(
 def run_isolated(archive: Path, packages: Path, temporary: Path, code: str = ROUND_TRIP) -> tuple[str, str]:
     """What the code prints, to its output and as the last line of its errors."""
     with start_isolated(archive, packages, temporary, code) as process:
-        output, errors = process.communicate()
+        output, errors = process.communicate(timeout=SECONDS)
     return output.strip(), errors.strip().rpartition("\n")[2]
 
 

@@ -28,6 +28,7 @@ from kafkafmt.spark.archive import (
 from spark.archives import (
     OTHER_SUFFIX,
     OTHER_TAG,
+    SECONDS,
     link_packages,
     run_isolated,
     start_isolated,
@@ -189,7 +190,7 @@ def test_processes_when_they_unpack_at_once_then_all_use_one_folder(
 ) -> None:
     with ExitStack() as stack:
         running = [stack.enter_context(start_isolated(archive, packages, tmp_path)) for _ in range(4)]
-        found = [process.communicate() for process in running]
+        found = [process.communicate(timeout=SECONDS) for process in running]
     assert [(output.strip(), errors) for output, errors in found] == [
         imported_from(site(tmp_path, archive))
     ] * 4

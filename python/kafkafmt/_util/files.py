@@ -122,22 +122,26 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> os.stat_resu
         return os.fstat(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and the missing ones above it, durably: a file in it is lost with the entry of a folder.
+
+    Does nothing if there is such a folder. Raises OSError.
+    """
+    missing = []
+    folder = path
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync_path(folder.parent)
+
+
 def publish(path: Path, target: Path) -> None:
     """Make a file or the entries of a folder durable, then rename it to `target` durably."""
     sync_path(path)
     path.rename(target)
     sync_path(target.absolute().parent)
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder and the missing ones above it durably: each has its entry after a power failure.
-
-    Does nothing if the folder exists. Raises OSError.
-    """
-    if not path.is_dir():
-        make_folder(path.parent)
-        path.mkdir(exist_ok=True)
-        sync_path(path.parent)
 
 
 def sync_path(path: Path) -> None:

@@ -373,6 +373,8 @@ def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], N
             with naming_errors(path):
                 write_all(descriptor, memoryview(transaction_entries(aborted).tobytes()), size)
                 os.fsync(descriptor)
+            if not size:  # the file may be new
+                sync_path(path.parent)
         except OSError:
             take_back()
             raise
