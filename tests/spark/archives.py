@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kafkafmt.spark.archive import OPTIONAL, SHIPPED, _installed
 
-OTHER_SUFFIX = ".cpython-399-vax-linux-gnu.so"
-OTHER_TAG = "cp399-cp399-linux_vax"
+OTHER_SUFFIX = ".cpython-31-vax-linux-gnu.so"
+OTHER_TAG = "cp31-cp31-linux_vax"
 SECONDS = 200
 
 # Imports from the archive argv[1], with the packages in argv[2] beside it, and runs argv[3].
@@ -62,8 +62,11 @@ def run_isolated(archive: Path, packages: Path, temporary: Path, code: str = ROU
     return output.strip(), errors.strip().rpartition("\n")[2]
 
 
-def write_wheel(folder: Path, name: str, *, other: bool = False) -> Path:
-    """A wheel of what is installed under a name; with `other`, as if it were for a platform that nobody has."""
+def write_wheel(folder: Path, name: str, *, other: bool = False, suffix: str = OTHER_SUFFIX) -> Path:
+    """A wheel of what is installed under a name; with `other`, as if it were for a platform that nobody has.
+
+    suffix: of the native modules of that platform.
+    """
     source = _installed(name)
     distribution = source.distribution
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +74,7 @@ def write_wheel(folder: Path, name: str, *, other: bool = False) -> Path:
     with zipfile.ZipFile(path, "w") as wheel:
         for member, data in source.files.items():
             if other and member.endswith(".so"):
-                member = f"{member.partition('.')[0]}{OTHER_SUFFIX}"
+                member = f"{member.partition('.')[0]}{suffix}"
             if other and member.endswith(".dist-info/WHEEL"):
                 data = f"Wheel-Version: 1.0\nTag: {OTHER_TAG}\n".encode()
             wheel.writestr(member, data)

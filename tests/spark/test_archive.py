@@ -10,11 +10,13 @@ import zlib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cli.logs import is_one_line, run, run_process
 from kafkafmt.spark import ArchiveError, unpack
+from kafkafmt.spark import archive as archives
 from kafkafmt.spark.archive import (
     ASSUMED,
     OPTIONAL,
@@ -36,6 +38,7 @@ from spark.archives import (
 )
 
 COMMAND_LINE_ONLY = {"click", "rich", "tomli"}
+NOT_REQUIRED = {"lz4", "zstandard"}  # from Python 3.14 on
 
 # One worker writes the archive that many tests read.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark-archive")]
@@ -330,6 +333,38 @@ def test_wheel_of_what_is_optional_when_missing_then_the_archive_is_without(
     wheels = [path for path in other_wheels if not path.name.startswith(OPTIONAL)]
     found = write_archive(tmp_path / "without.zip", wheels)
     assert [distribution.name for distribution in found.distributions] == list(SHIPPED)
+
+
+def test_wheels_when_for_python_3_14_then_those_that_it_does_not_require_may_be_missing(
+    tmp_path: Path,
+) -> None:
+    names = [name for name in SHIPPED if name not in NOT_REQUIRED]
+    suffix = ".cpython-314t-vax-linux-gnu.so"
+    wheels = [write_wheel(tmp_path, name, other=True, suffix=suffix) for name in names]
+    found = write_archive(tmp_path / "3.14.zip", wheels)
+    assert [distribution.name for distribution in found.distributions] == names
+    assert found.native_suffix == suffix
+
+
+@pytest.mark.parametrize("version", [(3, 13), (3, 14)])
+def test_archive_when_the_python_requires_no_lz4_then_is_written_without(
+    version: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(name: str) -> object:
+        if name in NOT_REQUIRED:
+            raise ArchiveError(f"{name} is not installed here")
+        return of_installation(name)
+
+    of_installation = archives._installed
+    monkeypatch.setattr(archives, "_installed", installed)
+    monkeypatch.setattr(archives, "sys", SimpleNamespace(version_info=(*version, 0)))
+    if version < (3, 14):
+        with pytest.raises(ArchiveError, match="lz4 is not installed here"):
+            write_archive(tmp_path / "out.zip")
+        return
+    found = write_archive(tmp_path / "out.zip")
+    names = [name for name in (*SHIPPED, *OPTIONAL) if name not in NOT_REQUIRED]
+    assert [distribution.name for distribution in found.distributions] == names
 
 
 def test_wheel_when_given_twice_then_is_refused(other_wheels: list[Path], tmp_path: Path) -> None:

@@ -29,13 +29,15 @@ from kafkafmt._util.user_errors import UserError
 from kafkafmt.spark import unpack
 
 SHIPPED = ("kafkafmt", "cramjam", "isal", "lz4", "python-snappy", "zstandard")
+# kafkafmt requires these before this Python. From it on they are included if installed.
+_REQUIRED_BEFORE = {"lz4": (3, 14), "zstandard": (3, 14)}
 # For one of the data sources; included if installed.
 OPTIONAL = ("kafka-python",)
 ASSUMED = ("numpy", "pyarrow")
 
 _STANDS_IN = ("_kafkafmt", "kafkafmt")
 _INSTALLER_FILES = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}  # missing or different in wheels
-_NATIVE_SUFFIX = re.compile(r"\.cpython-\w+-[\w-]+\.so$")
+_NATIVE_SUFFIX = re.compile(r"\.cpython-(?P<major>\d)(?P<minor>\d+)\w*-[\w-]+\.so$")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 _FILE_MODE = 0o644
 
@@ -79,8 +81,8 @@ class _Source:
 def write_archive(path: Path, wheels: Sequence[Path] = ()) -> Archive:
     """Write the archive to `path` and return its content. The file replaces an existing one when it is complete.
 
-    wheels: a wheel for each name in SHIPPED, and for those in OPTIONAL to include, all for one platform. By default the
-    installed packages.
+    wheels: a wheel for each name in SHIPPED that kafkafmt requires, and for others to include, all for one platform. By
+    default the installed packages.
 
     Raises ArchiveError and OSError.
     """
@@ -166,11 +168,28 @@ def _native_suffix(sources: Sequence[_Source]) -> str:
     return next(iter(found))
 
 
+def _required(python: tuple[int, ...]) -> list[str]:
+    """Return the names in SHIPPED that kafkafmt requires on a Python, such as (3, 14)."""
+    return [name for name in SHIPPED if python < _REQUIRED_BEFORE.get(name, (4,))]
+
+
+def _python_of(source: _Source) -> tuple[int, ...]:
+    """Return the Python for which native modules are; that of this process if there are none."""
+    for name in source.files:
+        if match := _NATIVE_SUFFIX.search(name):
+            return int(match["major"]), int(match["minor"])
+    return sys.version_info[:2]
+
+
 def _all_installed() -> list[_Source]:
-    sources = [_installed(name) for name in SHIPPED]
-    for name in OPTIONAL:
-        with contextlib.suppress(ArchiveError):
+    required = _required(sys.version_info[:2])
+    sources = []
+    for name in (*SHIPPED, *OPTIONAL):
+        try:
             sources.append(_installed(name))
+        except ArchiveError:
+            if name in required:
+                raise
     return sources
 
 
@@ -194,7 +213,8 @@ def _of_wheels(wheels: Sequence[Path]) -> list[_Source]:
         if name in found:
             raise ArchiveError(f"{path}: there is another wheel of {name}")
         found[name] = source
-    missing = [name for name in SHIPPED if name not in found]
+    python = _python_of(found["kafkafmt"]) if "kafkafmt" in found else sys.version_info[:2]
+    missing = [name for name in _required(python) if name not in found]
     if missing:
         raise ArchiveError(f"no wheel of {', '.join(missing)} is given: with --wheel, all come from wheels")
     return [found[name] for name in (*SHIPPED, *OPTIONAL) if name in found]
