@@ -15,7 +15,6 @@ from urllib.request import urlopen
 
 import pytest
 
-import kafkafmt as kf
 from child_processes import started
 from cli.logs import command, run
 from kafkafmt.log import LogAppender, LogDirectory
@@ -23,6 +22,7 @@ from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topi
 from log.samples import LOGS, marker, transactional
 from mirror.folders import (
     KEPT,
+    NOW,
     batch,
     batches,
     log_bytes,
