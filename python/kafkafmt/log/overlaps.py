@@ -228,10 +228,10 @@ class SegmentEnds:
         # None for damage at the end of the last segment, which is so read and reported.
         end = _intact_end(last, None)[1] if reached > last.base_offset else None
         for number, segment in enumerate(closed):
-            found = ends[number]
-            if found is not None and found > segments[number + 1].base_offset:
+            reaches = ends[number]
+            if reaches is not None and reaches > segments[number + 1].base_offset:
                 later = [one.base_offset for one in segments[number + 1 :]]
-                if _ends_astray(segment, found, later, end):
+                if _ends_astray(segment, reaches, later, end):
                     ends[number] = None
                     known[segment.path] = known[segment.path][0], None
         return [*ends, end]

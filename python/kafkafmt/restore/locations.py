@@ -106,13 +106,13 @@ def _groups_in(path: StoragePath, *, skips_damage: bool) -> Mapping[str, tuple[G
     A broker has some partitions of it, or none.
     """
     sources = LogSources([path] if path.is_dir() else [])
-    found: dict[str, list[GroupOffset]] = {}
     if not sources.partitions(CONSUMER_OFFSETS):
-        return found
+        return {}
     try:
         read = consumer_offsets(sources, on_damage=_report_damage if skips_damage else raise_damage)
     except KafkaFormatError as error:
         raise RestoreError(str(error)) from None
+    found: dict[str, list[GroupOffset]] = {}
     for one in read.offsets:
         offset = GroupOffset(one.topic, one.partition, one.offset, one.leader_epoch, one.metadata)
         found.setdefault(one.group_id, []).append(offset)
