@@ -190,7 +190,6 @@ def test_prune_when_a_generation_is_deleted_while_it_reads_then_the_others_count
     assert is_whole(backup.target)
 
 
-@pytest.mark.parametrize("deletions", range(2 + 2 * FILES))
 def test_prune_when_it_deletes_objects_then_the_deletion_of_generations_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +213,7 @@ def test_prune_when_it_deletes_objects_then_the_deletion_of_generations_is_durab
     assert steps == ["generation", "flush generations", *["object"] * FILES]
 
 
+@pytest.mark.parametrize("deletions", range(2 + 2 * FILES))
 def test_prune_when_killed_at_any_step_then_all_generations_left_are_whole_and_the_next_prune_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletions: int
 ) -> None:

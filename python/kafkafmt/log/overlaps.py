@@ -281,7 +281,7 @@ def _ends_astray(segment: Segment, end: int, later: Sequence[int], log_end: int 
     """Whether the last batch of a segment, alone of it, has offsets of later segments, and cannot belong there.
 
     No CRC covers the base offset of a batch. If that of the last one is damaged, the later segments must not seem to be
-    in this one. A merged segment ends where one of those ends that it replaces, and these are never the last one.
+    in this one. An offset that follows that of the batch before is not damaged. A merged segment ends where one of those ends that it replaces, and these are never the last one.
 
     end: the end offset of the segment.
     later: the base offsets of the later segments.
@@ -291,6 +291,8 @@ def _ends_astray(segment: Segment, end: int, later: Sequence[int], log_end: int 
         for start in dict.fromkeys((segment.read_indexes().search_start(records, MAX_OFFSET), 0)):
             before, first = _last_two(records.runs(start, reuse_memory=True))
             if before is not None or start == 0:  # else the index leads to the last batch itself
+                if first == (segment.base_offset if before is None else before + 1):
+                    return False
                 is_beyond = log_end is not None and end > log_end and first >= later[-1]
                 is_astray = is_beyond or any(first < base < end for base in later)
                 return is_astray and (before is None or before < later[0])
