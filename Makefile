@@ -16,10 +16,11 @@ FUZZ_TARGETS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:  # all install into the one .venv
 .PHONY: help demo test test-all test-rest test-kernels build lint docs test-faults chaos test-asan test-threads test-tsan fuzz fuzz-corpora fuzz-oracle coverage coverage-kernels bench bench-spark bench-serve bench-gateway bench-mirror bench-backup bench-memory bench-forensics bench-tiered bench-endurance bench-experiments bench-report wheels clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: ## convert real topics to message format v1 on a local Spark, and check the result
 	@tools/system.sh python compiler java
@@ -70,7 +71,7 @@ chaos: build ## let faults strike brokers, mirrors, a gateway and clients for 20
 test-asan: build ## run the tests that need no JVM under ASan and UBSan
 	@tools/sanitized.sh $(TEST_ARGS)
 
-test-threads: ## run the tests of kernels and what is above them in 4 threads at once, on a Python without a GIL (PYTHON=python3.14t)
+test-threads: ## run the tests of kernels and of modules that use them in 4 threads at once, on a Python without a GIL (PYTHON=python3.14t)
 	@tools/parallel.sh $(TEST_ARGS)
 
 test-tsan: build ## run the tests of shared objects under ThreadSanitizer (TSAN_PYTHON names an instrumented CPython)
@@ -145,13 +146,14 @@ bench-experiments: build ## run the experiments of the KIPs: chunk sizes, memory
 	@tools/system.sh java
 	@for name in chunk_size exact_size fetch_memory lazy_memory serve_throughput serve_memory serve_connections serve_hostile spark_memory; do $(JAVA) $(BIN)/python -m bench.experiments.$$name && echo || exit 1; done
 
-bench-report: ## make bench/RESULTS.md and its charts from bench/results
+bench-report: build ## make bench/RESULTS.md and its charts from bench/results
 	@$(BIN)/python -m bench.report
 
 wheels: ## build and test the sdist and the wheels that this machine can, and print which (WHEELS_ARGS="--python 3.12")
 	@tools/system.sh python
-	@$$(tools/python.sh) tools/wheels.py $(WHEELS_ARGS)
+	@"$$(tools/python.sh)" tools/wheels.py $(WHEELS_ARGS)
 
 clean: ## remove all builds, but not the jars that Maven fetched
-	rm -rf .venv wheelhouse .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv wheelhouse .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	@find bench docs python src tests tools -name __pycache__ -prune -exec rm -rf {} +
 	@test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name jars -exec rm -rf {} +

@@ -17,7 +17,7 @@ from kafkafmt import Codec
 segment = stored($segment)
 run = dict(works())['$work'](segment.path.read_bytes())
 for _ in range($1): run()
-print(segment.records, segment.batches)" 2>"$out/log"
+print(segment.records, segment.batches)" 2>"$out/log" || { cat "$out/log" >&2; return 1; }
 }
 
 instructions() {  # RUNS

@@ -99,6 +99,12 @@ SECTIONS = (
         },
     ),
     Section(
+        "tiered",
+        "Tiered storage on Spark",
+        "make bench-tiered",
+        "Compares reads of tiered storage on Spark with reads of the same bytes as plain segments, for each transform.",
+    ),
+    Section(
         "serve",
         "Endpoint",
         "make bench-serve",
@@ -133,6 +139,12 @@ SECTIONS = (
         },
     ),
     Section(
+        "backup",
+        "Backup",
+        "make bench-backup",
+        "Compares `kafkafmt backup` of a broker into a folder with the raw mirror of the same topic into a folder.",
+    ),
+    Section(
         "memory",
         "Memory",
         "make bench-memory",
@@ -144,6 +156,12 @@ SECTIONS = (
             ),
             "costs": Relative("ours", {"cachetools": "cachetools"}, less_is_better=True),
         },
+    ),
+    Section(
+        "forensics",
+        "Internal topics",
+        "make bench-forensics",
+        "Compares `kafkafmt groups` and `kafkafmt inspect` of a `__consumer_offsets` log with kafka-dump-log.",
     ),
     Section(
         "endurance",

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -130,6 +131,15 @@ def interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    """Threads take turns often, so that they meet in the middle of things."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.hookimpl(wrapper=True)

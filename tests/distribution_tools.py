@@ -1,4 +1,4 @@
-"""The programs of tools/ that make and check wheels, as modules, and what pyproject.toml says."""
+"""The programs of tools/ that make and check wheels, as modules, programs in place of others, and pyproject.toml."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ def tool(name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+def write_program(path: Path, *lines: str) -> Path:
+    """Write a program for the shell, in place of another one, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+    return path
 
 
 check_distributions = tool("check_distributions")

@@ -3,8 +3,8 @@
     python tools/check_distributions.py dist/*
 
 An sdist has all files that Git has, except those that `pyproject.toml` excludes. A wheel has the modules with their
-types and data, a compiled module for each kernel, the licence, and a bill of materials (PEP 770). It has no source of
-a kernel. Prints a line for each missing or unexpected file. Exits with status 1 if there is one.
+types and data, a compiled module for each kernel, the licence, the notice, and a bill of materials (PEP 770). It has no
+source of a kernel. Prints a line for each missing or unexpected file. Exits with status 1 if there is one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("python/kafkafmt", "src/_kafkafmt")
 NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")  # as `sdist.exclude` of pyproject.toml
 KERNEL_SOURCES = {".pyx", ".pxd", ".c", ".h"}
-DIST_INFO = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE", "sboms/kafkafmt.cdx.json"}
+DIST_INFO = {
+    "METADATA",
+    "WHEEL",
+    "RECORD",
+    "entry_points.txt",
+    "licenses/LICENSE",
+    "licenses/NOTICE",
+    "sboms/kafkafmt.cdx.json",
+}
 _SUFFIX = re.compile(r"\.(cpython-\d+t?|abi3)[^/]*\.so$")
 
 

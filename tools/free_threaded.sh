@@ -10,11 +10,17 @@ pip() {
     "$venv/bin/python" -m pip --disable-pip-version-check -q "$@"
 }
 
+# Prints the requirements of the build, of pyproject.toml.
+build_requires() {
+    "$venv/bin/python" -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
+}
+
 "$venv/bin/python" -c 'import sysconfig, sys; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))' || {
     echo "$venv: expected a free-threaded Python, found $("$venv/bin/python" --version)." >&2
     exit 1
 }
-pip install scikit-build-core 'cython>=3.3' cython-cmake cmake ninja \
+pip install -r <(build_requires) cmake ninja \
     'pytest>=8.4,<9.2' pytest-timeout pytest-run-parallel hypothesis \
     crc32c lz4 zstandard  # the oracles of the tests; pip compiles the last two
 rm -rf "$venv/wheel"

@@ -24,9 +24,12 @@ fuzzing() {
         PYTHONPATH=$site:$PWD/tests "$python" "$@"
 }
 
+merged=
+trap 'rm -rf "$merged"' EXIT
+
 # Packs the inputs of a target that reach more than its seeds: the fewest, as libFuzzer finds them.
 pack() {
-    local target=$1 merged
+    local target=$1
     merged=$(mktemp -d)
     fuzzing -m fuzz.seeds "$target" "$merged" --seeds
     fuzzing -m fuzz.run "$target" -merge=1 -max_len=4096 -timeout=100 -rss_limit_mb=2048 "$merged" "build/fuzz/corpus/$target"

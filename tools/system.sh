@@ -16,6 +16,7 @@ lacks() {
 check_python() {
     local python package
     if ! python=$(tools/python.sh); then
+        if [ -n "${PYTHON:-}" ]; then exit 1; fi  # no package makes this one usable
         lacks "Python 3.10 or later" python3 python3-venv python3-dev
         return
     fi

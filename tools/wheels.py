@@ -26,6 +26,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -151,14 +152,14 @@ class Wheels:
         steps = Steps(WORK / "sdist.log")
         self._tools = tools_venv(steps, Path(sys.executable), WORK / "tools", TOOLS)
         self.out: Path = arguments.out.resolve()
-        shutil.rmtree(self.out, ignore_errors=True)
+        remove_result(self.out)
         self._epoch = {"SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH") or last_commit_time()}
         steps.run(
             "building the sdist",
             [self._tools, "-m", "build", "--sdist", "--outdir", self.out, ROOT],
             env=self._epoch,
         )
-        (self.sdist,) = self.out.glob("*.tar.gz")
+        (self.sdist,) = self.out.glob("kafkafmt-*.tar.gz")
         self._check(steps, self.sdist)
 
     def make(self, version: str, platform: Platform) -> Row:
@@ -188,7 +189,7 @@ class Wheels:
                 row.reason = "tests were not asked for"
                 return
             environment = self._install(steps, python, target, platform, wheel)
-            row.tests = self._test(steps, environment, f"{python.version}-{platform.name}")
+            row.tests = self._test(steps, environment, python.version, platform)
         except StepError as error:
             row.failed = True
             row.reason = str(error)
@@ -314,26 +315,45 @@ class Wheels:
             steps.run(f"the build of {package}", [*pip, f"--no-binary={package}", package], env=env)
         return folder
 
-    def _test(self, steps: Steps, python: Path, name: str) -> str:
+    def _test(self, steps: Steps, python: Path, version: str, platform: Platform) -> str:
         """Run the tests against the installed wheel, and return the counts of their last line."""
-        folder = WORK / f"run-{name}"
+        folder = WORK / f"run-{version}-{platform.name}"
         folder.mkdir(exist_ok=True)
         report = folder / "report.txt"
         steps.run("the import", [python, "-c", "import kafkafmt; print(kafkafmt.__file__)"], cwd=folder)
         command = pytest_command(self._cibuildwheel["test-command"], self._arguments.tests)
+        env = {**os.environ, **test_environment(self._cibuildwheel, version)}
         options = [*self._arguments.pytest_arguments, "-p", "no:cacheprovider"]
         with report.open("w") as output:
             line = [str(python), "-m", *command, *options]
-            done = subprocess.run(line, stdout=output, stderr=subprocess.STDOUT, cwd=folder, check=False)
+            done = subprocess.run(
+                line, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=folder, check=False
+            )
         counts = counts_of(report.read_text())
         if done.returncode:
             raise StepError(f"tests failed ({counts}): see {os.path.relpath(report, ROOT)}")
         return counts
 
 
+def remove_result(folder: Path) -> None:
+    """Remove what an earlier run has written into a folder, and nothing else."""
+    for pattern in ("kafkafmt-*.tar.gz", "kafkafmt-*.whl", "wheels.json"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
 def last_commit_time() -> str:
     show = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     return subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_environment(cibuildwheel: Mapping[str, Any], version: str) -> dict[str, str]:
+    """Return the variables that cibuildwheel's overrides set for the tests of a Python, such as `3.14t`."""
+    variables: dict[str, str] = {}
+    for override in cibuildwheel.get("overrides", ()):
+        if fnmatch(f"cp{version.replace('.', '')}-", override["select"]):
+            variables.update(override.get("test-environment", {}))
+    return variables
 
 
 def pytest_command(command: str, paths: Sequence[object] | None) -> list[str]:
@@ -373,7 +393,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--tests", action="append", type=Path, help="tests to run (those of the configuration)"
     )
     parser.add_argument(
-        "--out", type=Path, default=OUT, help="the folder of the result, which is replaced (wheelhouse)"
+        "--out",
+        type=Path,
+        default=OUT,
+        help="the folder of the result, which replaces that of an earlier run (wheelhouse)",
     )
     parser.add_argument(
         "pytest_arguments", nargs="*", metavar="-- PYTEST-ARGUMENTS", help="more arguments of pytest"

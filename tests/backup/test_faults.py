@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,6 +69,25 @@ def view_of(backup: StoredBackup, store: Storages, ring: Path | None = None) -> 
 
 def lost(path: StoragePath) -> None:
     storage_of(path).delete(path)
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_verify_when_the_disk_for_temporary_files_is_full_then_that_is_an_error_and_no_finding(
+    tmp_path: Path, is_encrypted: bool
+) -> None:
+    ring = write_key_ring(tmp_path) if is_encrypted else None
+    backup = StoredBackup(tmp_path / "backup", tmp_path, ring)
+    backup.grow()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        ended = run("backup", "verify", backup.target, *([] if ring is None else ["--key-ring", ring]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ended.exit_code == 2
+    assert "finding" not in ended.output
+    assert "kafkafmt-verify-" in ended.stderr
+    assert "File too large" in ended.stderr
 
 
 # What is done to the log of a segment, what verify says, and what a reader of an encrypted backup says.

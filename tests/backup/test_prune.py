@@ -190,6 +190,29 @@ def test_prune_when_a_generation_is_deleted_while_it_reads_then_the_others_count
     assert is_whole(backup.target)
 
 
+def test_prune_when_it_deletes_objects_then_the_deletion_of_generations_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash no generation is back without its objects."""
+    backup = aged(tmp_path, [90, 1])
+    steps: list[str] = []
+    fsync, unlink = os.fsync, Path.unlink
+
+    def noted_fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == (tmp_path / "backup" / "generations").stat().st_ino:
+            steps.append("flush generations")
+        fsync(descriptor)
+
+    def noted_unlink(path: Path, missing_ok: bool = False) -> None:
+        steps.append("generation" if path.parent.name == "generations" else "object")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "unlink", noted_unlink)
+    prune(backup.target, Retention(count=1), grace_seconds=0)
+    assert steps == ["generation", "flush generations", *["object"] * FILES]
+
+
 @pytest.mark.parametrize("deletions", range(2 + 2 * FILES))
 def test_prune_when_killed_at_any_step_then_all_generations_left_are_whole_and_the_next_prune_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletions: int

@@ -32,7 +32,7 @@ from . import jars
 HOST = "127.0.0.1"
 START_ATTEMPTS = 5
 START_SECONDS = 150
-STOP_SECONDS = 30
+STOP_SECONDS = 60
 NODE_ID = 1
 ANSWER_SECONDS = 60
 PROBE_SECONDS = 2
@@ -308,10 +308,13 @@ class Broker:
             settings["advertised.listeners"] = advertised.format(**all_ports)
         file = self.folder / "server.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        temporary = self.folder / "tmp"  # a JVM that is killed leaves the libraries of its codecs behind
+        temporary.mkdir(exist_ok=True)
+        java = self.kafka.java("log4j.properties", [*self._jvm_options, f"-Djava.io.tmpdir={temporary}"])
         with self.log_file.open("ab") as log:
             self._launched_at = log.tell()
             self._process = subprocess.Popen(
-                [*self.kafka.java("log4j.properties", self._jvm_options), "kafka.Kafka", str(file)],
+                [*java, "kafka.Kafka", str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -32,8 +32,9 @@ TIMEOUT_MS = 30_000
 
 DEFAULTS: dict[str, Any] = {
     "min.insync.replicas": 2,
-    # After that much silence a broker is given up, and others lead its partitions.
-    "broker.session.timeout.ms": 1500,
+    # After that much silence a broker is given up, and others lead its partitions: soon after a kill, and not because a
+    # busy machine lets a broker wait.
+    "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 300,
 }
 

@@ -187,13 +187,13 @@ def test_forward_when_too_large_then_parts_that_fit_with_all_records(codec, attr
     assert forwarder.stats.opened == {Reason.SIZE: 1}
 
 
-def test_forward_when_a_record_is_too_large_alone_then_the_others_go_on_and_the_error_names_it():
+def test_forward_when_a_record_is_too_large_alone_then_those_before_it_go_on_and_the_error_names_it():
     rows = [Row(5, DAY, None, b"small"), Row(9, DAY, None, bytes(500)), Row(10, DAY, None, b"small, too")]
     runs, error = until_error(run_of(ref.batch_of(rows), ref.batch_of(ROWS)), max_message_bytes=300)
     assert isinstance(error, kf.RecordTooLargeError)
     assert str(error).startswith("record at offset 9: expected 300 bytes at most")
     assert (error.base_offset, error.last_offset) == (5, 10)
-    assert source_offsets(runs) == [5, 10]
+    assert (error.records[0].offset, source_offsets(runs)) == (9, [5])
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -94,7 +94,7 @@ def run_process(*arguments: object, **environment: str) -> subprocess.CompletedP
         command(*arguments),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         env={**os.environ, **environment},
         check=False,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import reference as ref
+from child_processes import started
 from cli.logs import (
     FIRST_TIMESTAMP,
     command,
@@ -251,12 +252,14 @@ def test_kill_when_converting_then_the_second_run_does_what_is_missing(tmp_path:
     assert run("convert", log.parent, wanted, "--to-magic", 1).exit_code == 0
     waited_for = target / "orders-0" / f".{segments(log)[1].stem}.converted.lock"
     waited_for.parent.mkdir(parents=True)
-    with locked_file(waited_for):  # so that it is at it still when the signal comes
-        process = subprocess.Popen(
+    with (
+        locked_file(waited_for),  # so that it is at it still when the signal comes
+        started(
             command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
             stdout=subprocess.DEVNULL,
             start_new_session=True,
-        )
+        ) as process,
+    ):
         while len(segments(target)) < 3:
             assert process.poll() is None
             time.sleep(0.002)
@@ -285,17 +288,17 @@ def test_interrupt_when_converting_then_ends_soon_and_leaves_nothing_half_done(t
     for partition in range(1, 30):  # a minute of work: enough to be at it still when the signal comes
         shutil.copytree(log, log.parent / f"orders-{partition}", copy_function=os.link)
     target = tmp_path / "out"
-    process = subprocess.Popen(
+    with started(
         command("convert", log.parent, target, "--to-magic", 1, "--jobs", 2),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    while not segments(target):
-        assert process.poll() is None
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    ) as process:
+        while not segments(target):
+            assert process.poll() is None
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate()
     assert (process.returncode, errors.strip()) == (130, "kafkafmt: interrupted")
     assert not [path for path in target.rglob(".*") if path.suffix == ".tmp"]
 
@@ -682,9 +685,9 @@ def test_table_when_printed_then_has_a_line_a_topic_and_a_total(log: Path, tmp_p
         (["logs"], ["DST"]),
         (["logs", "out", "--to-magic", "3"], ["--to-magic"]),
         (["missing", "out", "--to-magic", "1"], ["missing: no such folder"]),
-        (["file", "out", "--to-magic", "1"], ["file: not a folder"]),
+        (["file", "out", "--to-magic", "1"], ["file: expected a folder, found a file"]),
         (["empty", "out", "--to-magic", "1"], ["empty: no segments"]),
-        (["logs", "file", "--to-magic", "1"], ["file: not a folder"]),
+        (["logs", "file", "--to-magic", "1"], ["file: expected a folder, found a file"]),
         (["logs", "logs", "--to-magic", "1"], ["in the source folder"]),
         (["logs", "logs/orders-0/out", "--to-magic", "1"], ["in the source folder"]),
         (["logs/orders-0", "logs", "--to-magic", "1"], ["that folder itself"]),
@@ -693,6 +696,7 @@ def test_table_when_printed_then_has_a_line_a_topic_and_a_total(log: Path, tmp_p
         (["logs", "out", "--to-magic", "1", "--jobs", "0"], ["--jobs"]),
         (["logs", "out", "--to-magic", "1", "--zstd-fallback", "zstd"], ["--zstd-fallback"]),
         (["logs", "out", "--to-magic", "1", "--on-corrupt", "no"], ["--on-corrupt"]),
+        (["logs", "out", "--to-magic", "2", "--zstd-fallback", "lz4"], ["--zstd-fallback", "v2 has zstd"]),
         (["logs", "out"], ["--to-magic", "--codec"]),
         (["logs", "out", "--codec", "lzma"], ["--codec", "lzma", "lz4"]),
         (["logs", "out", "--codec", "zstd", "--to-magic", "1"], ["v1 has no zstd"]),

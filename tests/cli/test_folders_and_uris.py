@@ -87,6 +87,35 @@ def places(
     }
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("transactions", "{}"),
+        ("groups", "{}"),
+        ("serve", "{}"),
+        ("backup", "list", "{}"),
+        ("backup", "verify", "{}"),
+        ("backup", "prune", "{}", "--keep", "1"),
+        ("convert", "{}", "out", "--codec", "lz4"),
+        ("repair", "{}", "out"),
+        ("replay", "{}"),
+        ("table", "{}", "out"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_folder_when_it_is_a_file_or_missing_then_all_commands_say_so_alike(
+    tmp_path: Path, command: tuple[str, ...], form: str
+) -> None:
+    (tmp_path / "file").touch()
+    for name, reason in (("file", "expected a folder, found a file"), ("missing", "no such folder")):
+        path = tmp_path / name
+        ended = run(*(one.format(form.format(path)) for one in command))
+        assert (ended.exit_code, ended.stdout) == (2, "")
+        assert f"{path}: {reason}" in ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+
 def output_of(where: str | Path, *arguments: str) -> tuple[int, str]:
     """The exit status and output of a command, with PLACE for the path of the folder."""
     done = run(arguments[0], where, *arguments[1:])

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from child_processes import started
 from cli.logs import FIRST_TIMESTAMP, command, run
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.log import LogAppender
-
-SECONDS = 60
 
 
 def append(folder: Path, first: int, count: int) -> None:
@@ -28,14 +26,8 @@ def append(folder: Path, first: int, count: int) -> None:
         appender.append(builder.build())
 
 
-@contextmanager
-def following(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    running = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.communicate()
+def following(*arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def values(running: subprocess.Popen[str], count: int) -> list[int]:
@@ -43,7 +35,6 @@ def values(running: subprocess.Popen[str], count: int) -> list[int]:
     return [int(json.loads(running.stdout.readline())["value"]) for _ in range(count)]
 
 
-@pytest.mark.timeout(SECONDS)
 def test_replay_when_it_follows_a_folder_then_prints_what_is_appended_until_a_signal(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     append(logs / "a-0", 0, 3)
@@ -61,7 +52,6 @@ def test_replay_when_it_follows_a_folder_then_prints_what_is_appended_until_a_si
     assert "replayed 6 records of 2 partitions" in errors
 
 
-@pytest.mark.timeout(SECONDS)
 def test_replay_when_the_folder_of_a_partition_is_deleted_then_the_others_continue(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     append(logs / "a-0", 0, 1)
@@ -78,7 +68,6 @@ def test_replay_when_the_folder_of_a_partition_is_deleted_then_the_others_contin
     assert running.returncode == 0
 
 
-@pytest.mark.timeout(SECONDS)
 def test_table_when_it_follows_a_folder_then_has_what_was_appended(tmp_path: Path) -> None:
     pytest.importorskip("rocksdict")
     logs, out = tmp_path / "logs", tmp_path / "out.parquet"

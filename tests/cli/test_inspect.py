@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -270,7 +271,26 @@ def test_tail_when_at_the_end_of_the_last_segment_then_is_no_damage(log: Path, t
     assert run("inspect", log, "--json").exit_code == 1
 
 
-def test_reader_that_closes_the_pipe_when_listing_then_ends_quietly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base_offset", [5, 2**40, 2**63 - 1])
+def test_batch_when_its_base_offset_is_damaged_then_is_shown_and_told(
+    tmp_path: Path, base_offset: int
+) -> None:
+    """No CRC covers a base offset."""
+    log = write_log(tmp_path / "orders-0", 3, segment_bytes=100_000)
+    position = json_lines(run("inspect", log, "--json").stdout)[1]["position"]
+    with segments(log)[0].open("r+b") as file:
+        file.seek(position)
+        file.write(base_offset.to_bytes(8, "big"))
+    result = run("inspect", log, "--json")
+    assert [row["base_offset"] for row in json_lines(result.stdout)] == [0, base_offset, 20]
+    assert result.exit_code == 1
+    assert "offsets of a log ascend: expected" in result.stderr
+    assert "left out" not in result.stderr
+    assert run("inspect", log, "--records").exit_code == 1
+
+
+def test_reader_that_closes_the_pipe_when_listing_then_ends_quietly_as_by_sigpipe(tmp_path: Path) -> None:
+    """Not with 0, which says that there is no damage, and that all was done."""
     log = write_log(tmp_path / "orders-0", 400)
     process = subprocess.Popen(
         command("inspect", log, "--records", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -280,7 +300,7 @@ def test_reader_that_closes_the_pipe_when_listing_then_ends_quietly(tmp_path: Pa
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(30) == 0
+    assert process.wait(30) == 128 + signal.SIGPIPE
 
 
 def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) -> None:
@@ -290,9 +310,9 @@ def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) 
         builder.append(i, None, b"v" * 10_000)
     batch = bytes(builder.build())
     with path.open("wb") as file:
-        for _ in range(64):
-            file.write(batch)  # 64 MB
-    assert growth_mib("inspect", path, "--records", "--offsets", "99:100", "--json") < 30
+        for number in range(64):
+            file.write((100 * number).to_bytes(8, "big") + batch[8:])  # 64 MB
+    assert growth_mib("inspect", path, "--records", "--offsets", "6399:6400", "--json") < 30
 
 
 @pytest.mark.parametrize(
@@ -305,9 +325,12 @@ def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) 
         (["nothing*"], ["nothing*", "no file matches"]),
         (["orders-0", "--offsets", "7"], ["--offsets", "FIRST:END"]),
         (["orders-0", "--offsets", "7:7"], ["holds no offset"]),
+        (["orders-0", "--offsets", f"0:{2**63}"], ["--offsets", f"expected offsets of at most {2**63 - 1}"]),
         (["orders-0", "--limit", "0"], ["--limit"]),
+        (["orders-0", "--limit", str(2**63)], ["--limit", f"expected at most {2**63 - 1}", str(2**63)]),
         (["orders-0", "--json", "--parquet", "x"], ["--json and --parquet"]),
         (["orders-0", "--verify", "--records"], ["--verify"]),
+        (["orders-0", "--verify", "--from-segment-start"], ["--verify checks whole files"]),
         (["orders-0", "--parquet", "missing/x"], ["missing/x"]),
         (["orders-0", "--wrong"], ["--wrong"]),
     ],

@@ -320,7 +320,8 @@ def test_replay_that_follows_has_new_records_until_it_is_ended(
 ) -> None:
     topic = new_topic(broker, "followed", PARTITIONS)
     produce(broker, topic, 2, records=500)  # the others are empty, and are not waited for
-    running = start("replay", source_of(broker, topic), "--by-time", "--follow", "--max-idle", 0.2)
+    # Long enough for the first records of both partitions to come on a busy machine.
+    running = start("replay", source_of(broker, topic), "--by-time", "--follow", "--max-idle", 2)
     expected = folder_replay(broker, topic, "--by-time")
     running.until(lambda: len(running.out) >= len(expected))
     assert running.out == expected

@@ -1,12 +1,15 @@
-"""What terminals would obey in names that others chose is printed as escapes."""
+"""What terminals would obey, or cannot show, is printed as escapes; a full disk is named, and so is standard output."""
 
 from __future__ import annotations
 
+import resource
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from cli.logs import run
+from cli.logs import command, run, run_process, write_log
+from kafkafmt import RecordBatchBuilder
 from kafkafmt.cli.output import print_table
 
 COMMAND = "\x1b]0;owned\x07\x1b[2J"
@@ -31,3 +34,41 @@ def test_error_when_a_path_commands_the_terminal_then_shows_escapes(tmp_path: Pa
     assert ended.exit_code == 2
     assert "\x1b" not in ended.stderr
     assert r"\x1b]0;owned\x07" in ended.stderr
+
+
+def test_table_when_standard_output_lacks_a_character_then_shows_an_escape(tmp_path: Path) -> None:
+    builder = RecordBatchBuilder()
+    builder.append(0, "Gda\u0144sk".encode(), b"v")
+    (tmp_path / "00000000000000000000.log").write_bytes(builder.build())
+    ended = run_process("inspect", tmp_path, "--records", PYTHONIOENCODING="ascii")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert r"Gda\u0144sk" in ended.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_output_when_its_disk_is_full_then_the_error_names_it(tmp_path: Path, options: list[str]) -> None:
+    log = write_log(tmp_path / "orders-0")
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            command("verify", log, *options), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (2, "kafkafmt: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("name", ["convert", "repair"])
+def test_target_when_its_disk_is_full_then_the_error_names_it_and_not_the_source(
+    tmp_path: Path, name: str
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    write_log(source / "orders-0", segment_bytes=100_000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        ended = run(name, source, target, *(("--to-magic", 1, "--jobs", 1) if name == "convert" else ()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ended.exit_code == (1 if name == "convert" else 2)
+    told = next(line for line in ended.stderr.splitlines() if "File too large" in line)
+    assert "target" in told
+    assert f"{source}" not in told

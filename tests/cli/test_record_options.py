@@ -57,6 +57,12 @@ def test_time_range_when_a_time_is_between_milliseconds_then_begins_at_the_next_
     assert time_range(between, NOON + timedelta(seconds=1)) == TimeRange(1769860800001, 1769860801000)
 
 
+def test_time_range_when_it_begins_before_1970_then_begins_there() -> None:
+    before = datetime(1960, 1, 1, tzinfo=timezone.utc)
+    assert time_range(before, NOON) == TimeRange(0, 1769860800000)
+    assert time_range(before, before + timedelta(days=1)) == TimeRange(0, 0)
+
+
 def test_time_range_when_it_is_empty_then_is_refused() -> None:
     with pytest.raises(click.UsageError, match="no record is in between"):
         time_range(NOON, NOON)

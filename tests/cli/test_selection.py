@@ -65,6 +65,8 @@ def test_topics_when_one_matches_nothing_then_one_line_names_it(logs: Path, comm
         (("--from", FIRST_TIMESTAMP + 31, "--to", "-1d", "--offsets", "20:40"), range(31, 40)),
         (("--from", "-1d"), range(0)),
         (("--to", "2001-01-31"), range(0)),
+        (("--from", "1960-01-31"), range(120)),
+        (("--to", "1960-01-31"), range(0)),
     ],
 )
 def test_records_when_they_have_a_range_of_time_then_are_those_within_of_each_partition(

@@ -63,6 +63,13 @@ def built(offset: int, count: int = 1, **options: Any) -> bytes:
     return builder.build()
 
 
+def wrapper(offset: int, count: int = 3) -> bytes:
+    builder = kf.RecordBatchBuilder(1, kf.Codec.GZIP, base_offset=offset)
+    for number in range(count):
+        builder.append(DAY, None, b"%d" % (offset + number))
+    return builder.build()
+
+
 def last_offsets(part: PartitionBatches, n: int = ALL) -> list[int]:
     return [last for run in part.take(n) for last in run.index["last_offset"].tolist()]
 
@@ -97,8 +104,8 @@ def test_take_when_batches_lie_below_the_position_then_they_are_left_out() -> No
     assert (run.index["base_offset"].tolist(), run.index["count"].tolist()) == ([4], [2])
 
 
-def test_take_when_trimming_leaves_the_first_batch_as_it_is_then_it_comes_once() -> None:
-    """It begins below the position, and all its records stand above it."""
+def test_take_when_no_record_of_the_first_batch_is_below_the_position_then_it_comes_once() -> None:
+    """It begins below the position all the same: compaction keeps the base offset."""
     runs = batches_of(empty_batch(20, 4) + built(25), 22).take(ALL)
     assert [run.index["last_offset"].tolist() for run in runs] == [[24], [25]]
 
@@ -162,6 +169,14 @@ def test_damage_when_nothing_sound_is_behind_it_then_its_header_tells_the_next_i
     with pytest.raises(CorruptRecordError) as caught:
         batches_of(flipped(batch), 5)
     assert (caught.value.offset, caught.value.next_offset) == (5, next_offset)
+
+
+def test_damage_when_a_wrapper_is_behind_it_then_its_first_record_is_the_next() -> None:
+    """Case 29: the header of a wrapper has its last offset only."""
+    part = batches_of(wrapper(0) + flipped(wrapper(3)) + wrapper(6))
+    assert last_offsets(part) == [2]
+    error = error_of(part)
+    assert (error.offset, error.next_offset) == (3, 6)
 
 
 def test_damage_when_a_length_is_too_large_then_the_fetch_that_begins_there_tells_where_to_go_on() -> None:
@@ -253,6 +268,34 @@ def offsets_by_kafka_python(data: bytes, offset: int, aborted: Sequence[Aborted]
         aborted_transactions=aborted,
     )
     return [record.offset for record in part.take(ALL)]
+
+
+def test_abort_marker_when_its_producer_has_no_open_transaction_then_leaves_nothing_out() -> None:
+    """Case 22: such a marker is ignored, before a transaction of its producer and after it."""
+    state = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    data = [
+        end_marker(0, commit=False),
+        built(1, **state),
+        end_marker(2, commit=False),
+        end_marker(3, commit=False),
+        built(4, **state),
+        end_marker(5, commit=True),
+        end_marker(6, commit=False),
+        built(7),
+    ]
+    assert last_offsets(batches_of(b"".join(data), aborted=[Aborted(7, 1)])) == [4, 7]
+
+
+def test_markers_when_they_are_kept_then_come_without_the_batches_of_aborted_transactions() -> None:
+    state = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    data = [
+        built(0, **state),
+        end_marker(1, commit=False),
+        built(2, **state),
+        end_marker(3, commit=True),
+    ]
+    options = PLAIN._replace(keeps_control_batches=True)
+    assert last_offsets(batches_of(b"".join(data), options=options, aborted=[Aborted(7, 0)])) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("number", range(60))

@@ -15,6 +15,7 @@ from kafka.metrics import Metrics
 from kafka.serializer import DeserializeWrapper
 
 import kafkafmt as kf
+import reference as ref
 from _kafkafmt.batches.producer_state import set_producer_state
 from _kafkafmt.client.consumer_records import consumer_records
 from client.test_partition_batches import ALL, PARTITION, built, fetched, flipped
@@ -136,6 +137,25 @@ def test_take_when_records_cannot_be_read_then_those_before_come_first(
     with pytest.raises(CorruptRecordError, match="topic-3 at offset 2") as caught:
         part.take(form, ALL)
     assert caught.value.next_offset == 5
+
+
+@FORMS
+@pytest.mark.parametrize("checks", [True, False])
+def test_take_when_a_message_in_a_wrapper_has_a_wrong_crc_then_an_error_unless_it_is_not_checked(
+    form: Decoder, checks: bool
+) -> None:
+    """The CRC of the wrapper holds."""
+    rows = [ref.Row(number, DAY + number, None, b"value") for number in range(3)]
+    inner = [
+        ref.message(1, row.offset, row.timestamp, None, row.value, crc=row.offset or None) for row in rows
+    ]
+    data = ref.wrapper(1, ref.LZ4, rows, inner=b"".join(inner))
+    part = PartitionRecords(fetched(data), NO_METRICS, check_crcs=checks)
+    if checks:
+        with pytest.raises(CorruptRecordError, match="CRC mismatch of an inner message"):
+            part.take(form, ALL)
+    else:
+        assert offsets(part.take(form, ALL)) == [0, 1, 2]
 
 
 def test_deserializers_when_they_are_given_then_get_topic_headers_and_bytes() -> None:

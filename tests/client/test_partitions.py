@@ -8,36 +8,11 @@ from hypothesis import strategies as st
 from kafka.cluster import ClusterMetadata
 from kafka.partitioner import DefaultPartitioner
 from kafka.partitioner import murmur2 as kafka_murmur2
-from kafka.protocol.metadata import MetadataResponse
 
 from _kafkafmt.client.murmur2 import murmur2
+from client.metadata import TOPIC, metadata
 from kafkafmt.client.limits import TopicLimits
 from kafkafmt.client.partitions import PartitionsByTopic
-
-TOPIC = "topic"
-
-
-def metadata(leaders: list[int]) -> MetadataResponse:
-    """Of one topic whose partitions have these leaders, -1 for none."""
-    partition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
-    partitions = [
-        partition(
-            error_code=0,
-            partition_index=number,
-            leader_id=leader,
-            leader_epoch=1,
-            replica_nodes=[],
-            isr_nodes=[],
-            offline_replicas=[],
-        )
-        for number, leader in enumerate(leaders)
-    ]
-    topic = MetadataResponse.MetadataResponseTopic(
-        error_code=0, name=TOPIC, is_internal=False, partitions=partitions
-    )
-    broker = MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=9, rack=None)
-    response = MetadataResponse(brokers=[broker], cluster_id="c", controller_id=1, topics=[topic])
-    return MetadataResponse.decode(response.encode(version=9), version=9)
 
 
 @pytest.fixture

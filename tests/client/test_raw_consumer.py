@@ -396,7 +396,6 @@ def test_damage_is_handed_out_without_check_crcs(cluster: Cluster, topic: str) -
         ({"fetch_raw_bytes": False}, "fetch_raw_bytes: expected True, found False"),
         ({"value_deserializer": str}, "value_deserializer: expected None"),
         ({"key_deserializer": str}, "key_deserializer: expected None"),
-        ({"keep_control_batches": True, "isolation_level": "read_committed"}, "keep_control_batches"),
     ],
 )
 def test_options_that_mean_nothing_for_batches_are_refused(options: dict[str, Any], message: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import tracemalloc
 
 import pytest
 
 from kafkafmt.codecs import cramjam_lz4
+from kafkafmt.codecs.lz4_header import header_checksum
 
 lz4_frame = pytest.importorskip("lz4.frame")
 
@@ -100,6 +102,26 @@ def test_lz4_when_a_frame_is_damaged_then_runtime_error_and_no_more_than_its_blo
         except RuntimeError:
             continue
         assert len(output) <= 1_000_000
+
+
+def test_lz4_when_tiny_blocks_are_in_a_frame_of_large_ones_then_memory_is_that_of_their_content():
+    descriptor = b"\x60\x70"  # independent blocks of 4 MiB, no checksums
+    block = b"\x1f" + b"a" + b"\x01\x00" + b"\x05" + b"\x50" + b"aaaaa"  # "a", 24 times it, and 5 more
+    header = b"\x04\x22\x4d\x18" + descriptor + bytes((header_checksum(descriptor),))
+    frame = header + 3 * (len(block).to_bytes(4, "little") + block) + bytes(4)
+    assert lz4_frame.decompress(frame) == b"a" * 90
+    tracemalloc.start()
+    try:
+        assert in_pieces(frame, -1) == (b"a" * 90, len(frame))
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [1, 100, 65_536, 4_000_000])
+def test_lz4_when_a_block_expands_as_much_as_blocks_can_then_it_is_read_whole(size):
+    frame = lz4_frame.compress(bytes(size), block_size=7, block_linked=False)
+    assert in_pieces(frame, -1) == (bytes(size), len(frame))
 
 
 @pytest.mark.parametrize("name", [name for name in DATA if not name.endswith("-0")])

@@ -8,6 +8,8 @@ import pytest
 
 import kafkafmt as kf
 import reference as ref
+from kafkafmt.convert.chunks import ChunkMemory
+from kafkafmt.convert.fetch_response import FetchResponse
 from records.samples import DAY, EVERY_KIND, GAPS, converted_rows, empty_batch, end_marker, sent
 from reference import Row
 
@@ -99,6 +101,80 @@ def test_chunk_when_it_is_forgotten_then_is_compressed_again_to_the_same_bytes(
         records.forget_first()
         assert records.first_bytes == 0
         assert sent(records) == expected
+
+
+class TlsChannel:
+    """A channel that takes `room` bytes of what it is offered. As a TLS socket, it must not be offered fewer then."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.room = 0
+        self._offered = 0
+
+    def write(self, data: memoryview) -> int:
+        assert len(data) >= self._offered
+        taken = data[: self.room]
+        self.received += taken
+        self._offered = 0 if len(taken) else len(data)
+        return len(taken)
+
+
+@pytest.mark.parametrize("codec", [None, *CODECS])
+def test_chunk_when_it_is_released_while_chunks_become_smaller_then_its_other_bytes_follow(
+    codec: kf.Codec | None,
+) -> None:
+    data = log(10)
+    records = kf.LazyDownConvertRecords(kf.MemoryRecords(data), 1, codec=codec, limit_bytes=1 << 30)
+    expected, stats = sent(records), kf.ConversionStats()
+    sum(map(len, records.chunks(stats)))
+    memory, channel = ChunkMemory(len(data)), TlsChannel()
+    send = records.to_send(memory)
+    for room in itertools.cycle([700, 0]):
+        channel.room = room
+        send.write_to(channel)
+        if send.completed:
+            break
+        if not room:
+            memory.chunk_size = 1000
+            send.release_chunk()
+            assert send.held_bytes == 0
+            assert send.needed_bytes > 0
+    assert bytes(channel.received) == expected
+    if codec is not None:  # all was converted beforehand, and converted again
+        assert send.stats.records_converted == stats.records_converted == 200
+
+
+@pytest.mark.parametrize("rooms", [(2, 0), (4, 700, 0)], ids=["in the head", "in a chunk"])
+def test_chunk_when_it_is_released_then_those_of_later_partitions_are_too(rooms: tuple[int, ...]) -> None:
+    """Memory for it is acquired again, and nothing may be held meanwhile."""
+    data = log(10)
+    parts = [compressed(data, 1, codec, limit_bytes=1 << 30) for codec in CODECS]
+    expected = b"head" + b"".join(map(sent, parts))
+    send, channel = FetchResponse([b"head", *parts]).to_send(ChunkMemory(len(data))), TlsChannel()
+    for room in rooms:
+        channel.room = room
+        send.write_to(channel)
+    assert send.held_bytes == sum(one.first_bytes for one in parts) > 0
+    send.release_chunk()
+    assert send.held_bytes == 0
+    channel.room = len(expected)
+    while not send.completed:
+        send.write_to(channel)
+    assert bytes(channel.received) == expected
+    assert send.held_bytes == 0
+
+
+def test_chunk_when_it_is_damaged_after_a_part_was_sent_then_the_send_fails() -> None:
+    data = bytearray(log(4))
+    records = compressed(data, 1, kf.Codec.GZIP)
+    send, channel = records.to_send(ChunkMemory(len(data))), TlsChannel()
+    channel.room = 100
+    send.write_to(channel)
+    send.release_chunk()
+    data[100] ^= 1
+    for _ in range(2):
+        with pytest.raises(kf.CorruptRecordError):
+            send.write_to(channel)
 
 
 def test_damage_when_it_is_behind_the_first_batch_then_what_is_before_is_sent_without_padding() -> None:

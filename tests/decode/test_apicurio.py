@@ -22,7 +22,7 @@ from kafkafmt.decode.protobuf import FORMAT
 from kafkafmt.decode.protobuf.schemas import message_descriptors
 from oracle.kafka import java
 
-pytestmark = [pytest.mark.oracle, pytest.mark.full]
+pytestmark = [pytest.mark.oracle, pytest.mark.full, pytest.mark.xdist_group("apicurio")]
 
 PROGRAM = Path(__file__).with_name("Payloads.java")
 PREFIX = "io.apicurio.registry.serde"

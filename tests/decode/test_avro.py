@@ -329,6 +329,7 @@ def test_reader_when_it_cannot_read_the_writer_then_is_a_schema_error_with_the_f
         '{"type":"enum","name":"E","symbols":[]}',
         '{"type":"fixed","name":"F","size":-1}',
         '{"type":"array"}',
+        '{"type":"record","name":"R","fields":[{"name":"\\ud800","type":"int"}]}',
         '[["int"]]',
         '["int","int"]',
         "[" * 100_000,
@@ -340,6 +341,34 @@ def test_schema_when_damaged_then_is_a_schema_error_in_one_line(text: str) -> No
     with pytest.raises(SchemaError) as caught:
         FORMAT.read_type(Schema("AVRO", text))
     assert "\n" not in str(caught.value)
+
+
+def test_default_when_its_values_take_no_bytes_then_has_a_limit_all_the_same() -> None:
+    """Its items have all fields: they grow with the square of the schema."""
+    item = record(*((f"n{number}", "null", {"default": None}) for number in range(200)), name="I")
+    reader = record(("a", {"type": "array", "items": item}, {"default": [{}] * 6000}))
+    with pytest.raises(
+        SchemaError, match="its default does not fit: it has more than 1048576 bytes or values"
+    ):
+        FORMAT.decoder(schema_of(record()), schema_of(reader))
+
+
+def test_symbols_when_one_is_a_surrogate_alone_then_are_a_schema_error() -> None:
+    schema = schema_of({**ENUM, "symbols": ["A", "\ud800"]})
+    with pytest.raises(SchemaError, match="expected an Avro schema; found a surrogate alone"):
+        FORMAT.decoder(schema, schema)
+
+
+def test_references_when_the_paths_to_them_multiply_then_each_is_read_and_compared_once() -> None:
+    def referring(first: str) -> Schema:
+        found = Schema("AVRO", first)
+        for _ in range(100):
+            found = Schema("AVRO", '"long"', (("a", found), ("b", found)))
+        return found
+
+    assert FORMAT.read_type(referring('"int"')) == pa.int64()
+    assert referring('"int"') == referring('"int"')
+    assert referring('"int"') != referring('"string"')
 
 
 def test_schema_when_its_types_multiply_then_is_a_schema_error() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -360,6 +361,18 @@ def test_schemas_topic_when_versions_are_deleted_then_old_records_still_have_the
     assert topic.schema(SchemaId("id", 40), "AVRO").content == '"40"'
     with pytest.raises(UnknownSchemaError):
         topic.schema(SchemaId("id", 30), "AVRO")
+
+
+def test_schemas_topic_when_thousands_of_subjects_are_deleted_then_each_is_looked_up_once() -> None:
+    subjects = [f"subject {number}" for number in range(4000)]
+    deleted = [
+        ({"keytype": "DELETE_SUBJECT", "subject": name}, {"subject": name, "version": 1}) for name in subjects
+    ]
+    before = time.process_time()
+    topic = schemas_topic(*(version(name, 1, 7) for name in subjects), version("kept", 1, 7), *deleted)
+    assert time.process_time() - before < 2
+    assert topic.newest(subjects[-1], "AVRO") is None
+    assert topic.newest_after([SchemaId("id", 7)], "AVRO").content == '"7"'
 
 
 @pytest.mark.parametrize(

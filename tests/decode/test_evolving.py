@@ -69,3 +69,38 @@ def test_double_when_it_does_not_fit_the_given_float_then_its_error_names_it() -
         "field x: expected a value of type float; found 1e+300",
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "payload"),
+    [
+        ("long", pa.decimal128(10, 2), b"\x02"),
+        ({"type": "map", "values": "long"}, pa.list_(pa.int64()), b"\x02\x02a\x02\x00"),
+    ],
+    ids=["decimal", "map"],
+)
+def test_given_type_when_no_value_fits_it_then_payloads_are_errors(
+    field: object, kind: pa.DataType, payload: bytes
+) -> None:
+    """Arrow raises for these casts if there is a row, whatever its value is."""
+    schema = Schema(
+        "AVRO", json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": field}]})
+    )
+    decoding = Decoding(value="avro", schemas=schema, reader_schema=pa.struct([("x", kind)]))
+    decoded = decode(decoding, batch([payload, None]))
+    assert decoded.column("value").to_pylist() == [None, None]
+    error, of_null = decoded.column("value_error").to_pylist()
+    assert "cannot be read as" in error
+    assert of_null is None
+
+
+def test_given_type_when_only_items_of_lists_do_not_fit_it_then_empty_lists_do() -> None:
+    items = {"type": "array", "items": {"type": "map", "values": "long"}}
+    schema = Schema(
+        "AVRO", json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": items}]})
+    )
+    kind = pa.struct([("x", pa.list_(pa.list_(pa.int64())))])
+    decoding = Decoding(value="avro", schemas=schema, reader_schema=kind)
+    decoded = decode(decoding, batch([b"\x00", b"\x02\x02\x02a\x02\x00\x00"]))
+    assert decoded.column("value").to_pylist() == [{"x": []}, None]
+    assert [error is None for error in decoded.column("value_error").to_pylist()] == [True, False]

@@ -127,6 +127,18 @@ def test_inferred_type_when_no_row_is_an_object_then_says_what_to_give() -> None
         infer_json_type([payloads([b"1", b"{}", b"{"])])
 
 
+def test_inferred_type_when_names_of_fields_are_data_then_is_refused() -> None:
+    rows = [
+        json.dumps({"users": {f"user {row} {number}": {"age": 1} for number in range(100)}}).encode()
+        for row in range(60)
+    ]
+    assert infer_json_type([payloads(rows[:40])]).field("users").type.num_fields == 4000
+    with pytest.raises(
+        SchemaError, match="the records have 12001 fields of JSON; at most 10000 are inferred"
+    ):
+        infer_json_type([payloads(rows)])
+
+
 def test_inferred_type_when_rows_are_nested_very_deeply_then_does_not_crash() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     assert infer_json_type([payloads([deep, b'{"b":1}'])]) == pa.struct([("b", pa.int64())])
@@ -231,6 +243,8 @@ def test_json_schema_when_values_have_any_type_then_they_are_json_text() -> None
         b'{"$ref":"#/definitions/x"}',
         b'{"$ref":"missing.json"}',
         b'{"type":"object","properties":{"x":{"$ref":"#x"}}}',
+        b'{"type":"object","properties":{"\\ud800":{"type":"integer"}}}',
+        b'{"$ref":"#/d/' + b"1" * 5000 + b'","d":[{"type":"integer"}]}',
         b"[" * 100_000,
         json.dumps(
             {

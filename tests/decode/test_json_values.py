@@ -187,8 +187,10 @@ def test_strict_type_when_a_row_has_many_unknown_fields_then_the_time_is_linear(
     kind = pa.struct([("a", pa.int64())])
     row = json.dumps({"a": 1, **{f"field {place}": place for place in range(50_000)}}).encode()
     empty = json.dumps({"a": 1, **{f"field {place}": None for place in range(50_000)}}).encode()
+    decoder = JsonDecoder(kind, strict=True)
+    decoder.decode(payloads([b"{}"]))  # what is imported and compiled once takes longer than the rows
     started = time.process_time()
-    decoded = JsonDecoder(kind, strict=True).decode(payloads([row, empty]))
+    decoded = decoder.decode(payloads([row, empty]))
     assert time.process_time() - started < 0.5
     assert decoded.errors == {
         0: "position 9: expected no field field 0, which the inferred type lacks; found one",

@@ -137,6 +137,9 @@ def test_message_when_it_is_empty_then_fields_are_null_or_have_their_defaults() 
         (b"\xf3\x7f" * 101, "position 200, field 2046: expected groups nested at most 100 deep"),
         (b"\x52\x08\x08\x80\x80\x80\x80\x80\x80\x20", "position 2, at: expected -62135596800 to 253"),
         (b"\x6a\x01\x0a", "position 2, extra: expected google.protobuf.Struct; "),
+        # {"a": NaN} and {"a": Infinity}
+        (b"\x6a\x10\x0a\x0e\x0a\x01a\x12\x09\x11\0\0\0\0\0\0\xf8\x7f", "position 2, extra: expected google.protobuf.S"),
+        (b"\x6a\x10\x0a\x0e\x0a\x01a\x12\x09\x11\0\0\0\0\0\0\xf0\x7f", "position 2, extra: expected google.protobuf.S"),
     ],
 )  # fmt: skip
 def test_payload_when_it_is_damaged_then_the_error_has_its_position_and_field(

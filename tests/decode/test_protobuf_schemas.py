@@ -193,6 +193,36 @@ def test_descriptors_when_files_import_each_other_then_is_an_error() -> None:
         FORMAT.read_type(Schema("PROTOBUF", content))
 
 
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        (pb.FileDescriptorProto(name="TEXT"), "the name of a Protobuf file in UTF-8"),
+        (pb.FileDescriptorProto(name="a", dependency=["TEXT"]), "the name of a Protobuf file in UTF-8"),
+        (
+            pb.FileDescriptorProto(
+                name="a",
+                message_type=[
+                    pb.DescriptorProto(
+                        name="A",
+                        field=[
+                            pb.FieldDescriptorProto(name="t", number=1, type=9, label=1, default_value="TEXT")
+                        ],
+                    )
+                ],
+            ),
+            r"field A.t: expected a default in UTF-8; found b'\\xff\\xfe\\xfd\\xfc'",
+        ),
+    ],
+    ids=["name", "import", "default"],
+)
+def test_descriptors_when_text_is_no_utf8_then_are_a_schema_error(
+    file: pb.FileDescriptorProto, problem: str
+) -> None:
+    content = pb.FileDescriptorSet(file=[file]).SerializeToString().replace(b"TEXT", b"\xff\xfe\xfd\xfc")
+    with pytest.raises(SchemaError, match=problem):
+        FORMAT.read_type(Schema("PROTOBUF", content))
+
+
 def test_descriptors_when_an_import_is_only_for_options_then_it_may_be_missing() -> None:
     file = pb.FileDescriptorProto(name="a", dependency=["company/options.proto"], public_dependency=[0])
     file.message_type.add(name="A").field.add(name="a", number=1, type=5, label=1)

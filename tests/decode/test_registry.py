@@ -265,6 +265,15 @@ def test_versions_of_an_id_when_damaged_then_the_schema_itself_is_the_newest(reg
     assert client(registry).newest_after([FIRST], "AVRO") == Schema("AVRO", AVRO)
 
 
+def test_newest_schema_when_no_subject_has_the_first_ids_then_the_others_are_not_asked_for(
+    registry: Registry,
+) -> None:
+    registry.register("a", {"schema": AVRO})
+    with pytest.raises(SchemaError, match="several subjects"):
+        client(registry).newest_after([FIRST, *(SchemaId("id", number) for number in range(2, 100))], "AVRO")
+    assert registry.requests == ["/schemas/ids/1/versions", "/schemas/ids/2/versions"]
+
+
 def test_unknown_ids_when_there_are_very_many_then_take_bounded_memory(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,12 @@ def test_command_when_no_tests_are_chosen_then_runs_folders_that_exist() -> None
     assert all(Path(folder).is_dir() for folder in folders)
 
 
+def test_tests_when_the_python_has_no_gil_then_run_without_it() -> None:
+    cibuildwheel = PROJECT["tool"]["cibuildwheel"]
+    assert wheels.test_environment(cibuildwheel, "3.14t") == {"PYTHON_GIL": "0"}
+    assert wheels.test_environment(cibuildwheel, "3.14") == {}
+
+
 @pytest.mark.parametrize(
     ("line", "counts"),
     [
@@ -195,6 +201,15 @@ def test_table_when_a_wheel_was_not_built_or_not_tested_then_says_why() -> None:
         "| 3.10 | manylinux_x86_64 | yes | 12 passed |  |",
         "| 3.10 | macosx_arm64 | no | no | only configured: needs macOS |",
     ]
+
+
+def test_result_when_removed_then_other_files_of_the_folder_stay(tmp_path: Path) -> None:
+    wheels.remove_result(tmp_path / "missing")
+    kept = {"kafkafmt", "notes.md", "numpy-2.4.6.tar.gz", "other-1.whl"}
+    for name in (*kept, "kafkafmt-0.1.0.tar.gz", "kafkafmt-0.1.0-cp310-cp310-any.whl", "wheels.json"):
+        (tmp_path / name).touch()
+    wheels.remove_result(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_step_when_it_fails_then_the_error_names_it_and_its_log(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from bench.charts import Panel, Panels
-from bench.report import pages
+from bench.report import SECTIONS, pages
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted((ROOT / "bench" / "results").glob("*.json"))
@@ -23,6 +23,17 @@ def test_results_when_reported_then_are_those_of_the_page() -> None:
     command = [sys.executable, "-m", "bench.report", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_results_when_a_benchmark_writes_them_then_the_page_has_a_section_for_them() -> None:
+    """A result is written by `report("name", ...)`, or with the constant NAME of a package in place of the name."""
+    written = {
+        name
+        for path in (ROOT / "bench").rglob("*.py")
+        for name in re.findall(r"^ +report\(\s*\"(\w+)\"", path.read_text(), re.MULTILINE)
+    }
+    assert {"bench", "backup", "forensics", "tiered"} <= written
+    assert written | {"endurance"} == {section.name for section in SECTIONS}
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)

@@ -20,7 +20,6 @@ TOPIC = "topic.ipynb"
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
 def test_notebook_when_executed_then_prints_what_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,10 +24,10 @@ from kafkafmt.export import Destination, ExportOptions, compact
 from kafkafmt.export.running import run_export
 from oracle.kafka import java
 
-pytestmark = [pytest.mark.oracle, pytest.mark.full]
+pytestmark = [pytest.mark.oracle, pytest.mark.full, pytest.mark.xdist_group("iceberg-rest")]
 
 SERVER = "org.apache.iceberg.rest.RESTCatalogServer"
-START_SECONDS = 60
+START_SECONDS = 150
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     }
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            [java("java"), "-cp", ICEBERG_REST.classpath(), SERVER],
+            [java("java"), f"-Djava.io.tmpdir={folder}", "-cp", ICEBERG_REST.classpath(), SERVER],
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -204,6 +204,25 @@ def test_json_when_no_new_record_has_an_object_then_the_run_has_the_columns_of_t
     assert (report.rows, report.undecoded) == (2, 0)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_json_when_a_topic_has_no_records_yet_then_its_table_comes_with_them(
+    tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "logs" / "orders-0").mkdir(parents=True)
+    (tmp_path / "logs" / "orders-0" / f"{0:020}.log").touch()
+    report = run(tmp_path, kind=kind)
+    assert (report.rows, report.files, report.location.endswith("orders")) == (0, 0, True)
+    target = (
+        destination_of(tmp_path / "lake") if kind == "iceberg" else Destination(str(tmp_path / "lake"), kind)
+    )
+    found = scan(tmp_path / "logs", decode="json")
+    preview = preview_table("orders", found, target, ExportOptions())
+    assert (preview.columns.names, preview.new, preview.size_in_bytes) == ([], (), 0)
+    put(tmp_path / "logs", 0, {"id": 1})
+    assert run(tmp_path, kind=kind).rows == 1
+    assert rows_of(tmp_path, "id", kind) == [(1,)]
+
+
 def test_preview_when_a_producer_adds_a_field_then_names_the_new_column(tmp_path: Path) -> None:
     put(tmp_path / "logs", 0, {"id": 0})
     run(tmp_path)

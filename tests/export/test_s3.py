@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -85,7 +84,6 @@ def test_export_when_another_one_runs_or_was_killed_then_is_refused_or_removes_i
     lease = plan.table._lease
     lease._ended.set()  # as if it was killed, or stopped for long
     lease._thread.join()
-    time.sleep(0.5)
     assert export(source, to) == 100
     with pytest.raises(TableConflictError):
         plan.commit(files)

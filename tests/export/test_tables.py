@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -343,6 +344,20 @@ def test_export_when_the_source_has_lost_offsets_then_it_fails_or_continues_and_
     (report,) = export(source, target, kind, on_offsets_gone="continue")
     assert list(report.gone.values()) == [(10, 30)]
     assert report.rows == 10
+
+
+def test_export_when_the_scan_begins_after_the_table_ends_then_the_error_names_this_cause(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "logs", str(tmp_path / "lake")
+    write_log(source, "orders-0", 0, 10)
+    export_topics(source, target)
+    write_log(source, "orders-0", 10, 10, hours=1)
+    (report,) = export_topics(source, target, timestamps=(1_767_225_600_000 + 15 * 3_600_000, None))
+    expected = (
+        r"expected offset 10, .* found 15 as the first one: .* before the time at which the scan begins"
+    )
+    assert re.search(expected, str(report.error))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

@@ -111,6 +111,22 @@ def test_upsert_when_a_key_is_in_two_partitions_then_the_later_timestamp_stays(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_upsert_when_a_run_changes_no_row_then_the_next_one_continues_after_it(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write(source / "orders-0", 0, [(0, b"a", b"1")])
+    upsert(source, lake, kind)
+    write(source / "orders-0", 1, [(0, b"b", None), (0, b"c", None)])
+    upsert(source, lake, kind)
+    (source / "orders-0" / f"{1:020}.log").unlink()  # as retention does
+    (source / "orders-0" / f"{0:020}.log").unlink()
+    write(source / "orders-0", 3, [(0, b"d", b"4")])
+    upsert(source, lake, kind)
+    assert rows(lake, kind) == {b"a": b"1", b"d": b"4"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_upsert_when_a_record_has_no_key_then_nothing_is_changed(tmp_path: Path, kind: str) -> None:
     source, lake = tmp_path / "logs", tmp_path / "lake"
     write(source / "orders-0", 0, [(0, b"a", b"1")])

@@ -16,8 +16,6 @@ from kafkafmt.serve.groups.offsets import OffsetsFile, OffsetsFileError
 from kafkafmt.server.options import TlsOptions
 from kafkafmt.server.security.tls import tls_context
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize(
     "name", ["meta.properties", "orders-0/partition.metadata", "orders-0/leader-epoch-checkpoint"]

@@ -15,8 +15,6 @@ from kafkafmt._util.files import NotRegularFileError, open_regular, read_regular
 from kafkafmt.log import LogAppender, PartitionLog, PartitionLogWriter, remove_stale_temporaries
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 
-pytestmark = pytest.mark.timeout(60)  # what waits for a FIFO waits for ever
-
 RECORDS = 120
 LAST = "00000000000000000090"
 FIRST = "00000000000000000000"

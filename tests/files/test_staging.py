@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt._util.locks import locked_file, try_lock
 from kafkafmt._util.staging import StagedFolder, staged_file
+from kafkafmt.log import LogAppender, PartitionLogWriter, SegmentWriter
+from kafkafmt.storage import LOCAL
 
 KILLED = """
 import os, signal, sys
@@ -71,6 +74,40 @@ def test_file_when_a_step_fails_then_nothing_is_left_of_it(
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("other", ["fifo", "folder"])
+def test_file_when_its_target_is_no_file_then_that_stays_and_is_told(tmp_path: Path, other: str) -> None:
+    """A rename would replace a device, as `/dev/null`, by a file."""
+    target = tmp_path / "it"
+    (os.mkfifo if other == "fifo" else os.mkdir)(target)
+    expected = "expected a regular file, found a " + ("FIFO" if other == "fifo" else "folder")
+    with pytest.raises(NotRegularFileError, match=expected), staged_file(target):
+        pass
+    assert names(tmp_path) == ["it"]
+    assert not target.is_file()
+
+
+def test_staged_ones_when_their_folder_is_missing_then_the_error_names_the_target(tmp_path: Path) -> None:
+    target = tmp_path / "missing" / "it"
+    with pytest.raises(FileNotFoundError) as raised, staged_file(target):
+        pass
+    assert raised.value.filename == str(target)
+    with pytest.raises(FileNotFoundError) as raised:
+        StagedFolder(target)
+    assert raised.value.filename == str(target)
+
+
+def test_file_when_the_disk_is_full_then_the_error_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left") as raised, staged_file(tmp_path / "file"):
+        pass
+    assert raised.value.filename == str(tmp_path / "file")
+
+
 def test_file_when_it_is_published_then_flushes_the_file_before_the_rename_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +128,34 @@ def test_file_when_it_is_published_then_flushes_the_file_before_the_rename_and_t
         file.write(b"content")
     StagedFolder(tmp_path / "folder").publish()
     assert steps == ["flush file", "rename", "flush folder", "flush folder", "rename", "flush folder"]
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "segment": lambda folder: SegmentWriter(folder, 0).__exit__(None, None, None),
+    "log": lambda folder: PartitionLogWriter(folder).__exit__(None, None, None),
+    "appender": lambda folder: LogAppender(folder).close(),
+    "object": lambda folder: LOCAL.write(folder / "object", [b"content"]),
+    "new object": lambda folder: LOCAL.write_new(folder / "object", [b"content"]),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_folders_when_a_writer_makes_them_then_the_entry_of_each_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What is durable in a folder is lost with the folder."""
+    flushed: set[int] = set()
+    fsync = os.fsync
+
+    def noted_fsync(descriptor: int) -> None:
+        flushed.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    WRITERS[name](tmp_path / "backup" / "logs" / "orders-0")
+    assert {
+        one.stat().st_ino for one in (tmp_path, tmp_path / "backup", tmp_path / "backup" / "logs")
+    } <= flushed
 
 
 @pytest.mark.parametrize(("is_private", "mode"), [(True, 0o700), (False, 0o755)])

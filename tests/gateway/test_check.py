@@ -233,6 +233,18 @@ def test_check_of_users_then_tells_who_cannot_connect(tmp_path: Path) -> None:
     assert f"failure  --sasl-users {empty}: it has no user" in check_nowhere("--sasl-users", empty)
 
 
+def test_check_when_a_name_has_control_characters_then_a_terminal_does_not_obey_them(tmp_path: Path) -> None:
+    """Brokers choose names and messages in the report, too."""
+    users, identities = tmp_path / "users.ini", tmp_path / "identities.ini"
+    users.write_text(f"[ca\x1b[2Jrol]\npassword = {PASSWORD}\n")
+    identities.write_text(f"[alice]\npassword = {PASSWORD}\n")
+    report = check_nowhere(
+        "--sasl-users", users, "--cluster-identities", identities, "--cluster-config", SASL
+    )
+    assert all(line.isprintable() for line in report.splitlines())
+    assert r"cannot connect: ca\x1b[2Jrol" in report
+
+
 @pytest.mark.broker
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SSL"])
 def test_check_with_another_security_protocol_than_the_cluster_then_asks_about_it(

@@ -18,6 +18,7 @@ class OldCluster:
 
     def __init__(self) -> None:
         self.value, self.asked = "true", 0
+        self.is_slow = False
 
     async def any(self) -> OldCluster:
         return self
@@ -31,6 +32,8 @@ class OldCluster:
     async def ask(self, _: Any) -> Any:
         self.asked += 1
         config = SimpleNamespace(name=ENABLE, value=self.value)
+        if self.is_slow:
+            await asyncio.sleep(0)
         return SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=[config])])
 
 
@@ -49,3 +52,19 @@ def test_kip_283_public_interfaces_when_a_client_alters_the_configuration_then_t
     policy.forget_answers()
     assert [converts(), converts()] == [False, False]
     assert cluster.asked == 2
+
+
+def test_kip_283_public_interfaces_when_the_cluster_answers_during_a_change_then_it_is_asked_again() -> None:
+    cluster, policy = OldCluster(), DownConversionPolicy(None, clock=lambda: 0.0)
+
+    async def scenario() -> None:
+        cluster.is_slow = True
+        asking = asyncio.ensure_future(policy.converts("orders", cluster))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert cluster.asked == 1
+        cluster.value = "false"
+        policy.forget_answers()
+        assert await asking
+        assert not await policy.converts("orders", cluster)  # type: ignore[arg-type]
+
+    asyncio.run(scenario())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from broker.broker import KAFKA_4, Broker
 from broker.three_brokers import ThreeBrokers
+from endpoints.acknowledged import Acknowledged
 from endpoints.endpoint_process import EndpointProcess, gateway_process, lasting_address
 from endpoints.raw_client import RawClient
 from endpoints.requests import Wanted, fetch, metadata
@@ -52,10 +52,8 @@ class Traffic:
     """A producer and a consumer of one topic, each in a thread, and how far they are."""
 
     topic: str
-    offsets: dict[tuple[int, int], int] = field(default_factory=dict)  # acknowledged, by partition and number
-    failures: list[KafkaError] = field(default_factory=list)
+    sent: Acknowledged = field(default_factory=Acknowledged)
     read: dict[int, list[int]] = field(default_factory=lambda: {n: [] for n in range(PARTITIONS)})
-    _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def produce(self, bootstrap: str, version: str | None) -> None:
         """Produce RECORDS records for each partition, with their numbers as values."""
@@ -69,7 +67,7 @@ class Traffic:
                 while True:
                     try:
                         producer.produce(
-                            self.topic, b"%d" % number, partition=partition, on_delivery=self._told
+                            self.topic, b"%d" % number, partition=partition, on_delivery=self.sent.note
                         )
                     except BufferError:
                         producer.poll(0.1)
@@ -78,19 +76,9 @@ class Traffic:
             producer.poll(0)
         assert producer.flush(SECONDS) == 0
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
-        with self._changed:
-            if error is not None:
-                self.failures.append(error)
-            else:
-                self.offsets[message.partition(), int(message.value() or b"")] = message.offset()
-            self._changed.notify_all()
-
     def wait_for(self, part: float) -> None:
         """Until that part of the records was acknowledged."""
-        count = int(part * RECORDS * PARTITIONS)
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.failures or len(self.offsets) >= count, SECONDS)
+        self.sent.wait_for(int(part * RECORDS * PARTITIONS), SECONDS)
 
     def consume(self, bootstrap: str, version: str | None) -> list[TopicPartition]:
         """Read in a group until all numbers were seen and the positions are committed. Returns the positions."""
@@ -138,11 +126,11 @@ def run(traffic: Traffic, bootstrap: str, version: str | None, fault: Callable[[
         fault()
         producing.result(SECONDS)
         positions = consuming.result(SECONDS)
-    assert traffic.failures == []
-    assert len(traffic.offsets) == PARTITIONS * RECORDS
+    assert traffic.sent.failures == []
+    assert len(traffic.sent.offsets) == PARTITIONS * RECORDS
     if version is None:  # idempotent: once, in order, at the offsets that were told
         for partition in range(PARTITIONS):
-            numbers = [traffic.offsets[partition, number] for number in range(RECORDS)]
+            numbers = [traffic.sent.offsets[partition, number] for number in range(RECORDS)]
             assert numbers == list(range(RECORDS))
             assert list(dict.fromkeys(traffic.read[partition])) == list(range(RECORDS))
     consumer = Consumer({**settings(bootstrap, version), "group.id": traffic.topic})

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.errors import KafkaProtocolError
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceResponse
 
 from _kafkafmt.client.fetch_walk import ShareResponseWalk
+from kafkafmt.gateway import hints
 from kafkafmt.gateway.hints import HintedFetch, HintedProduce, HintedShare
 from kernels.wire_messages import encoded
 
@@ -108,6 +110,29 @@ def test_fetch_response_when_it_passes_then_only_addresses_are_hidden(
         for one in topic.partitions
         if one.error_code
     ]
+
+
+def test_end_of_a_fetch_response_when_it_is_very_long_then_is_not_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = fetch_response(17, [[bytes(3000)]], hints=True)
+    monkeypatch.setattr(hints, "_MOST_HELD_BYTES", 1000)
+    passed(HintedFetch(Written(), None, 17, list), data, [1])  # type: ignore[arg-type]
+    monkeypatch.setattr(hints, "_MOST_HELD_BYTES", 10)
+    response = HintedFetch(Written(), None, 17, list)  # type: ignore[arg-type]
+    response.begin(1 << 30)
+    response.take(memoryview(data))
+    with pytest.raises(KafkaProtocolError, match="expected 10 bytes at most without records"):
+        response.take(memoryview(bytes(1)))
+
+
+def test_produce_response_when_it_is_very_long_then_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hints, "_MOST_HELD_BYTES", 10)
+    response = HintedProduce(Written(), None, 12, list)  # type: ignore[arg-type]
+    response.begin(1 << 30)
+    response.take(memoryview(bytes(10)))
+    with pytest.raises(KafkaProtocolError, match="expected 10 bytes at most without records"):
+        response.take(memoryview(bytes(1)))
 
 
 @pytest.mark.parametrize("version", [10, 12, 13])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from _kafkafmt.records.decode import Record
     from oracle.kafka import KafkaOracle
 
-pytestmark = [pytest.mark.broker, pytest.mark.oracle, pytest.mark.full]
+pytestmark = [pytest.mark.broker, pytest.mark.oracle, pytest.mark.full, pytest.mark.xdist_group("oracle")]
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def test_plan_when_threads_share_the_total_then_each_has_an_even_part(threads: i
     assert plan.thread_bytes == one.thread_bytes // threads
     live = plan_for(256 * MIB, 4, source=CLUSTER, threads=threads)
     assert live.fixed_bytes["consumer"] == live.consumer_bytes > 0
-    assert live.thread_plan(4).cache_bytes >= 0
+    assert live.thread_plan(4).rest_bytes >= 0
 
 
 def test_plan_when_threads_have_no_room_then_says_what_is_enough() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -19,7 +20,8 @@ from kafkafmt.records.runs import whole_batches
 
 TIME = 1_700_000_000_000
 SEED = 0
-# With a seed of 0 the first 16 bytes have no effect on the hash if 8 of them are 0: all hashes of one tail are equal.
+# With a seed of 0 the first 16 bytes have no effect on the hash if the first 8 are 0. Then all hashes of one tail are
+# equal.
 colliding_keys = st.builds(
     lambda start, tail: bytes(8) + start + tail,
     st.binary(min_size=8, max_size=8),
@@ -72,6 +74,20 @@ def test_key_set_when_thousands_of_hashes_are_equal_then_finds_each():
     found = KeySet(members[::2], seed=SEED)
     assert len(found) == 1500
     assert [key in found for key in members] == [number % 2 == 0 for number in range(3000)]
+
+
+def seconds_to_add(keys: list[bytes]) -> float:
+    began = time.thread_time()
+    KeySet(keys)
+    return time.thread_time() - began
+
+
+@pytest.mark.parametrize("after", [b"", bytes(4), bytes(13), bytes(13) + b"tail", bytes(13) + b"tail" * 5])
+def test_key_set_when_keys_have_zeros_then_takes_about_as_long_as_for_other_keys(after):
+    """Keys whose hashes are equal, whatever the seed is, would take more than a hundred times as long."""
+    numbers = [number.to_bytes(3, "big") for number in range(20_000)]
+    usual = min(seconds_to_add([b"a usual key " + number for number in numbers]) for _ in range(3))
+    assert min(seconds_to_add([number + after for number in numbers]) for _ in range(3)) < 25 * usual
 
 
 @pytest.mark.parametrize("wrong", [["text"], [None], [bytearray(b"key")], 5])

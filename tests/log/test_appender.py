@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 import kafkafmt as kf
+from file_limits import file_size_limit
 from kafkafmt._util.files import open_regular
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, SegmentWriter
 from kafkafmt.log.producer_states import ProducerStates
@@ -117,6 +115,18 @@ def test_offsets_when_they_do_not_ascend_then_nothing_is_appended(tmp_path: Path
     assert contents(tmp_path) == batch(5, 5)
 
 
+@pytest.mark.parametrize("base_offset", [0, 2**40])
+def test_log_when_a_base_offset_is_damaged_then_is_refused_and_stays_as_it_is(
+    tmp_path: Path, base_offset: int
+) -> None:
+    """No CRC covers a base offset."""
+    data = batch(0, 5) + base_offset.to_bytes(8, "big") + batch(5, 5)[8:]
+    put_segment(tmp_path, 0, [data])
+    with pytest.raises(kf.InvalidRecordError, match="expected"):
+        LogAppender(tmp_path)
+    assert contents(tmp_path) == data
+
+
 def test_second_appender_when_one_has_the_log_then_is_refused(tmp_path: Path) -> None:
     with LogAppender(tmp_path), pytest.raises(BlockingIOError, match="another writer has the log open"):
         LogAppender(tmp_path)
@@ -208,16 +218,6 @@ def test_log_when_killed_between_the_steps_of_a_roll_then_opens_and_goes_on(tmp_
     assert PartitionLog(tmp_path).aborted_transactions() == []
 
 
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("room", [0, 100, 1000])
 def test_append_when_the_disk_is_full_then_the_log_is_as_it_was(tmp_path: Path, room: int) -> None:
     first, second = b"".join(batches(0, 20)), b"".join(batches(20, 40))
@@ -289,6 +289,19 @@ def test_aborts_when_the_log_is_rolled_and_opened_anew_then_each_segment_tells_i
     followed = LogTail(tmp_path)
     assert followed.stable_offset == 8
     assert all(path.with_suffix(".snapshot").exists() for path in tmp_path.glob("*.log"))
+
+
+def test_aborts_when_earlier_segments_have_no_index_then_stay_aborted_after_a_roll(tmp_path: Path) -> None:
+    put_segment(tmp_path, 0, [transactional(0, 1, 2), marker(2, 1, commit=False), transactional(3, 1)])
+    put_segment(tmp_path, 4, [marker(4, 1, commit=False), transactional(5, 2)])
+    expected = list(PartitionLog(tmp_path).scan_aborted_transactions())
+    with LogAppender(tmp_path, segment_bytes=300) as log:
+        for part in (marker(6, 2, commit=True), transactional(7, 1), marker(8, 1, commit=True)):
+            log.append(part)
+    assert list(tmp_path.glob("*.snapshot"))
+    log_there = PartitionLog(tmp_path)
+    assert log_there.aborted_transactions() == expected
+    assert [record.offset for record in log_there.records(isolation="read_committed")] == [5, 7]
 
 
 def test_transaction_index_when_the_log_lacks_a_marker_then_loses_its_entry(tmp_path: Path) -> None:
@@ -416,6 +429,23 @@ def test_flush_when_the_log_is_rolled_meanwhile_then_does_no_harm(tmp_path: Path
             thread.join()
         assert log.flush() == 300
     assert offsets(PartitionLog(tmp_path).records()) == list(range(300))
+
+
+def test_flush_when_a_batch_comes_meanwhile_then_does_not_count_it_as_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+    with LogAppender(tmp_path) as log:
+        log.append(batch(0))
+
+        def late(descriptor: int) -> None:
+            fsync(descriptor)
+            log.append(batch(log.next_offset))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", late)
+            assert (log.flush(), log.next_offset) == (1, 2)
+        assert log.flush() == 2
 
 
 def test_log_when_a_flush_has_failed_then_later_appends_and_flushes_fail_and_close_flushes_nothing(

@@ -21,6 +21,7 @@ from kafkafmt.types import TopicPartition
 FILES = Path(__file__).parents[1] / "data" / "broker_files"
 LINES = ("3.9", "4.3")
 SEGMENT = "00000000000000000062"
+OLD_PROPERTIES = {"version": 0, "cluster_id": None, "node_id": 3, "directory_id": None}
 
 
 def samples() -> Iterator[Path]:
@@ -191,23 +192,27 @@ def test_file_when_malformed_then_the_error_names_file_and_place(
 
 
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("name", "data", "rows"),
     [
-        ("meta.properties", b"#\nversion=0\nbroker.id=3\n"),
-        ("meta.properties", b"version=0\r\nbroker.id=3\r\ncluster.id=a\\:b\r\n"),
-        (".kafka_cleanshutdown", b""),
-        (f"{SEGMENT}.index", bytes(4096)),
-        (f"{SEGMENT}.timeindex", bytes(4092)),
-        (f"{SEGMENT}.txnindex", b""),
-        ("cleaner-offset-checkpoint", b""),
+        ("meta.properties", b"#\nversion=0\nbroker.id=3\n", [OLD_PROPERTIES]),
+        (
+            "meta.properties",
+            b"version=0\r\nbroker.id=3\r\ncluster.id=a\\:b\r\n",
+            [OLD_PROPERTIES | {"cluster_id": "a:b"}],
+        ),
+        (".kafka_cleanshutdown", b"", [{"version": 0, "broker_epoch": -1}]),
+        (f"{SEGMENT}.index", bytes(4096), []),
+        (f"{SEGMENT}.timeindex", bytes(4092), []),
+        (f"{SEGMENT}.txnindex", b"", []),
+        ("cleaner-offset-checkpoint", b"", []),
     ],
 )
 def test_file_when_of_an_older_broker_or_new_then_is_well_formed(
-    tmp_path: Path, name: str, data: bytes
+    tmp_path: Path, name: str, data: bytes, rows: list[dict[str, object]]
 ) -> None:
     path = tmp_path / name
     path.write_bytes(data)
-    list(broker_file_rows(path))
+    assert list(broker_file_rows(path)) == rows
 
 
 def test_name_when_unknown_then_the_error_lists_the_known_ones(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -223,6 +224,22 @@ def test_damage_when_a_batch_is_damaged_then_is_raised_with_its_position_or_skip
         consumer_offsets(log)
     damage: list[SourceDamage] = []
     found = consumer_offsets(log, on_damage=damage.append)
+    assert [one.group_id for one in found.offsets] == ["a", "c"]
+    assert [(one.offset, one.next_offset) for one in damage] == [(1, 2)]
+
+
+def test_damage_when_it_is_in_the_way_to_a_time_then_is_raised_or_skipped(tmp_path: Path) -> None:
+    log = write_log(tmp_path / OFFSETS, [[offset_commit(group, 1)] for group in "abc"])
+    (segment,) = log.segments()
+    data = bytearray(segment.path.read_bytes())
+    size = len(data) // 3
+    data[size + 8] ^= 0x40  # the length of the second batch
+    segment.path.write_bytes(data)
+    os.utime(segment.path, (1, 1))  # so no broker is writing it
+    with pytest.raises(CorruptRecordError, match=f"position {size}"):
+        consumer_offsets(log, timestamp=2**50)
+    damage: list[SourceDamage] = []
+    found = consumer_offsets(log, timestamp=2**50, on_damage=damage.append)
     assert [one.group_id for one in found.offsets] == ["a", "c"]
     assert [(one.offset, one.next_offset) for one in damage] == [(1, 2)]
 

@@ -158,6 +158,26 @@ def test_log_when_committed_then_aborted_batches_and_what_is_behind_an_open_tran
         assert runs == batches
 
 
+@pytest.mark.parametrize("rolls", [False, True])
+def test_log_when_a_marker_aborts_no_transaction_then_nothing_is_left_out_because_of_it(rolls, tmp_path):
+    """Case 22: an abort marker for a producer that has no open transaction is ignored."""
+    data = [
+        marker(0, 7, commit=False),
+        transactional(1, 7, 2),
+        marker(3, 7, commit=True),
+        marker(4, 7, commit=False),
+        batch(5),
+        transactional(6, 8),
+        marker(7, 8, commit=False),
+        marker(8, 8, commit=False),
+        transactional(9, 8),
+        marker(10, 8, commit=True),
+        batch(11),
+    ]
+    log = put(tmp_path / "t-0", *([one] for one in data)) if rolls else put(tmp_path / "t-0", data)
+    assert offsets(log.records(isolation="read_committed")) == [1, 2, 5, 9, 11]
+
+
 def test_log_when_it_grows_while_committed_records_are_read_then_they_end_where_they_did(tmp_path):
     log = put(tmp_path / "t-0", [batch(0), transactional(1, 1), marker(2, 1, commit=True)])
     records = log.records(isolation="read_committed")

@@ -355,7 +355,7 @@ def test_s3_bucket_when_told_to_be_in_two_places_then_refused(
 def test_s3_when_nobody_answers_then_error_names_the_uri(s3_options: Mapping[str, str]) -> None:
     uri = f"s3://{BUCKET}/my logs"
     with pytest.raises(OSError, match=r"cannot be listed: .*Could not connect to server") as error:
-        list_segments(uri, {**s3_options, "endpoint_override": "127.0.0.1:1"})
+        list_segments(uri, {**s3_options, "endpoint_override": "127.0.0.1:1", "max_attempts": "2"})
     assert error.value.filename == uri
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 import kafkafmt as kf
-from kafkafmt.log import LogAppender
+import reference as ref
+from _kafkafmt.batches.producer_state import set_producer_state
+from kafkafmt.log import LogAppender, PartitionLog
+from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
+from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
-from kafkafmt.types import TopicPartition
-from log.samples import batch, batches, marker, put_segment, transactional
+from kafkafmt.types import Isolation, TopicPartition
+from log.samples import DAY, batch, batches, marker, put_segment, transactional
 
 PARTITION = TopicPartition("t", 0)
 
@@ -118,6 +123,91 @@ def test_read_when_begun_within_a_batch_then_it_is_trimmed_or_whole(folder: Path
         assert reader.offset == 10
 
 
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.GZIP])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_read_when_begun_within_a_batch_or_wrapper_then_no_record_below_comes(
+    folder: Path, magic: int, codec: kf.Codec
+) -> None:
+    """Case 38. The header of a wrapper does not tell its first offset."""
+    fields = {"magic": magic, "codec": codec, "timestamp": -1 if magic == 0 else None}
+    put_segment(folder, 0, batches(0, 30, 10, **fields))
+    put_segment(folder, 30, batches(30, 50, 10, **fields))
+    reader = reader_of(folder)
+    for start in (0, 7, 10, 19, 25, 30, 34, 49):
+        reader.seek(start)
+        assert offsets(reader) == list(range(start, 50))
+    (folder.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0 37\n")
+    assert offsets(reader_of(folder)) == list(range(37, 50))
+
+
+def test_read_when_wrappers_follow_each_other_then_each_comes_whole_however_often_it_is_opened(
+    folder: Path,
+) -> None:
+    data = batches(0, 50, 10, magic=1, codec=kf.Codec.GZIP)
+    put_segment(folder, 0, data[:3])
+    put_segment(folder, 30, data[3:])
+    reader = reader_of(folder)
+    read = []
+    while (run := reader.read(50, 1)) is not None:
+        assert not isinstance(run, SourceDamage)
+        read.append(bytes(run.batch(0)))
+        reader.rest()
+    assert read == data
+
+
+def test_read_when_segments_overlap_within_a_wrapper_then_each_offset_comes_once(folder: Path) -> None:
+    fields = {"magic": 1, "codec": kf.Codec.GZIP}
+    put_segment(folder, 0, batches(0, 10, 5, **fields))
+    put_segment(folder, 7, batches(7, 17, 5, **fields))
+    assert offsets(reader_of(folder)) == list(range(17))
+
+
+def test_read_when_a_wrapper_follows_damage_then_it_comes_whole(folder: Path) -> None:
+    data = batches(0, 30, 10, magic=1, codec=kf.Codec.GZIP)
+    damaged = bytearray(data[0])
+    damaged[-1] ^= 1
+    put_segment(folder, 0, [bytes(damaged), *data[1:]])
+    reader = reader_of(folder)
+    damage = reader.read(30)
+    assert isinstance(damage, SourceDamage)
+    assert (damage.offset, damage.next_offset) == (0, 10)
+    reader.rest()
+    assert offsets(reader) == list(range(10, 30))
+
+
+def test_read_when_begun_within_a_wrapper_that_cannot_be_decompressed_then_it_comes_whole(
+    folder: Path,
+) -> None:
+    unreadable = ref.message(1, 9, DAY, None, b"no gzip", attributes=ref.GZIP)
+    put_segment(folder, 0, [unreadable, *batches(10, 20, 10, magic=1)])
+    reader = reader_of(folder)
+    reader.seek(7)
+    run = reader.read(20)
+    assert run is not None
+    assert not isinstance(run, SourceDamage)
+    assert bytes(run.batch(0)) == unreadable
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_read_when_a_batch_that_is_begun_or_ended_within_cannot_be_opened_then_it_is_damage(
+    folder: Path, is_cut: bool
+) -> None:
+    unreadable = bytearray(batch(0, 10))
+    unreadable[22] |= kf.Codec.GZIP
+    set_producer_state(unreadable, -1, -1, -1)  # the CRC matches
+    put_segment(folder, 0, [bytes(unreadable), batch(10, 10)])
+    reader = reader_of(folder)
+    if is_cut:
+        reader.end_at(LogCut(7, {}))
+    else:
+        reader.seek(7)
+    damage = reader.read(20)
+    assert isinstance(damage, SourceDamage)
+    assert (damage.offset, damage.next_offset) == ((0, 7) if is_cut else (7, 10))
+    assert str(folder) in damage.message
+    assert offsets(reader) == ([] if is_cut else list(range(10, 20)))
+
+
 def test_read_when_committed_then_an_open_transaction_comes_once_it_has_ended(folder: Path) -> None:
     with LogAppender(folder) as log:
         log.append(batch(0, 3))
@@ -154,3 +244,107 @@ def test_read_when_segments_before_the_next_one_are_gone_then_tells_of_deleted_o
             path.unlink()
     assert offsets(reader) == list(range(30, 50))
     assert gone == ([(10, 30)] if is_deleted else [])
+
+
+def moved(data: bytes, base_offset: int) -> bytes:
+    """A batch whose base offset is another one: no CRC covers it."""
+    return base_offset.to_bytes(8, "big") + data[8:]
+
+
+def read_all(
+    reader: LogReader, most_bytes: int = READ_BYTES
+) -> tuple[list[int], list[tuple[int, int | None]]]:
+    """The offsets of all records that it hands out, and the bounds of all damage that it reports."""
+    found: list[int] = []
+    damaged: list[tuple[int, int | None]] = []
+    while (read := reader.read(reader.end_offset, most_bytes)) is not None:
+        if isinstance(read, SourceDamage):
+            assert "expected" in read.message
+            damaged.append((read.offset, read.next_offset))
+            continue
+        for number in range(len(read)):
+            found += [record.offset for record in kf.RecordBatch(read, number)]
+    return found, damaged
+
+
+@pytest.mark.parametrize("base_offset", [5, 25, 40, 1000, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("has_next", [True, False])
+def test_read_when_the_base_offset_of_a_batch_is_damaged_then_it_alone_is_missing_and_told(
+    folder: Path, base_offset: int, has_next: bool
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], base_offset), *found[2:]])
+    if has_next:
+        put_segment(folder, 50, [batch(50, 10)])
+    end = 60 if has_next else 50
+    assert read_all(reader_of(folder)) == ([*range(10), *range(20, end)], [(10, 20)])
+
+
+@pytest.mark.parametrize("base_offset", [11, 25, 35, 40, 100_000, 2**30, 2**40])
+def test_read_when_the_base_offset_of_the_last_batch_is_damaged_then_the_later_segments_are_read(
+    folder: Path, base_offset: int
+) -> None:
+    put_segment(folder, 0, [batch(0, 10), moved(batch(10, 10), base_offset)])
+    put_segment(folder, 20, [batch(20, 10)])
+    put_segment(folder, 30, [batch(30, 10)])
+    assert read_all(reader_of(folder)) == ([*range(10), *range(20, 40)], [(10, 20)])
+
+
+@pytest.mark.parametrize("base_offset", [3, 21, 35, 45, 1000])
+def test_read_when_the_only_base_offset_of_a_segment_is_damaged_then_the_later_segments_are_read(
+    folder: Path, base_offset: int
+) -> None:
+    put_segment(folder, 0, batches(0, 20, 10))
+    put_segment(folder, 20, [moved(batch(20, 10), base_offset)])
+    put_segment(folder, 30, [batch(30, 10)])
+    put_segment(folder, 40, [batch(40, 10)])
+    assert read_all(reader_of(folder)) == ([*range(20), *range(30, 50)], [(20, 30)])
+
+
+@pytest.mark.parametrize("end_offset", [None, 25, 40])
+@pytest.mark.parametrize("base_offset", [25, 35, 1000])
+def test_records_when_the_last_base_offset_of_a_segment_is_damaged_then_is_an_error_and_hides_no_segment(
+    folder: Path, base_offset: int, end_offset: int | None
+) -> None:
+    put_segment(folder, 0, [batch(0, 10), moved(batch(10, 10), base_offset)])
+    put_segment(folder, 20, [batch(20, 10)])
+    put_segment(folder, 30, [batch(30, 10)])
+    records = PartitionLog(folder).records(0, end_offset)
+    assert [next(records).offset for _ in range(10)] == list(range(10))
+    with pytest.raises(kf.InvalidRecordError, match=f"expected less than 20, .* found {base_offset}"):
+        next(records)
+    assert [record.offset for record in PartitionLog(folder).records(20)] == list(range(20, 40))
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_read_when_the_first_base_offset_of_a_segment_is_damaged_then_it_alone_is_missing_and_told(
+    folder: Path, is_last: bool
+) -> None:
+    """It seems to be below the segment, as if an earlier one had it."""
+    put_segment(folder, 0, batches(0, 20, 10))
+    rest = [] if is_last else [batch(30, 10)]
+    os.utime(put_segment(folder, 20, [moved(batch(20, 10), 3), *rest]), (1, 1))  # no broker is writing it
+    expected = [*range(20), *range(30, 30 if is_last else 40)], [(20, None if is_last else 30)]
+    assert read_all(reader_of(folder)) == expected
+
+
+def test_read_when_a_batch_with_a_damaged_base_offset_was_returned_then_the_rest_is_told_to_be_missing(
+    folder: Path,
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 30), *found[2:]])
+    assert read_all(reader_of(folder), 1) == ([*range(10), *range(30, 40)], [(40, None)])
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_records_when_a_damaged_base_offset_is_after_the_end_then_is_an_error_and_not_the_end(
+    folder: Path, isolation: Isolation
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 1000), *found[2:]])
+    records = PartitionLog(folder).records(0, 50, isolation=isolation)
+    assert [next(records).offset for _ in range(10)] == list(range(10))
+    with pytest.raises(
+        kf.InvalidRecordError, match="offsets of a log ascend: expected less than 50, found 1000"
+    ):
+        next(records)

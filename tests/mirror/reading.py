@@ -14,7 +14,7 @@ from kafkafmt.log import LogDirectory
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SECONDS = 30
+SECONDS = 60
 V2_HEADER_BYTES = 61
 
 

@@ -14,13 +14,15 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
+import kafkafmt as kf
+from _kafkafmt.batches.producer_state import set_producer_state
 from cli.logs import command
 from client.cluster import Cluster
 from freezing import frozen
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
 from kafkafmt.types import TopicPartition
 from log.samples import marker, transactional
-from mirror.folders import batches, log_bytes, mirror, put_log
+from mirror.folders import NOW, batch, batches, log_bytes, mirror, put_log, records, stopped
 from mirror.reading import Reader, batches_of, end_of
 from mirror.running import LASTING, QUICKLY, SECONDS, Mirror, address, wait_until
 from mirror.scenarios import Feed
@@ -95,7 +97,7 @@ def test_offsets_when_a_mirror_begins_behind_them_then_are_not_lost(
 def test_offsets_when_read_committed_left_them_out_before_they_were_deleted_then_are_not_lost(
     tmp_path: Path, delete: Callable[[Path, int], int]
 ) -> None:
-    """The log ends with an aborted transaction, which leaves nothing in the folder."""
+    """The mirror ends within a transaction, which leaves nothing in the folder."""
     source, target = tmp_path / "source", tmp_path / "target"
     aborted = [
         *(transactional(offset, 7, 10) for offset in range(100, 200, 10)),
@@ -103,14 +105,65 @@ def test_offsets_when_read_committed_left_them_out_before_they_were_deleted_then
     ]
     put_log(source / "t-0", [*batches(0, 100), *aborted], segment_bytes=300)
     options = ("--isolation", "read_committed")
-    assert mirror(source, target, *options).summary["records"] == 100
+    assert mirror(source, target, *options, "--to", NOW + 200).summary["records"] == 100
     put_log(source / "t-0", batches(201, 401), segment_bytes=300)
     start = delete(source / "t-0", 250)
     assert start > 201
     ended = mirror(source, target, *options)
-    assert (ended.status, ended.summary["gone"]) == (1, [gone("t", 201, start)])
+    assert (ended.status, ended.summary["gone"]) == (1, [gone("t", 200, start)])
     again = mirror(source, target, *options)
     assert (again.status, again.summary["gone"]) == (0, [])
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_offsets_when_the_log_start_is_within_compressed_records_then_those_below_are_not_mirrored(
+    magic: int, tmp_path: Path
+) -> None:
+    """KIP-712: the first batch is trimmed, also if it is a wrapper, whose header has no first offset."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    builder = kf.RecordBatchBuilder(magic, kf.Codec.GZIP)
+    for offset in range(10):
+        builder.append(NOW + offset, b"key", b"value-%d" % offset)
+    delete_records(put_log(source / "t-0", [builder.build()]), 7)
+    ended = mirror(source, target)
+    assert (ended.status, ended.summary["records"]) == (0, 3)
+    assert [offset for offset, *_ in records(target)] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("start", [11, 12, 13])
+@pytest.mark.parametrize("count", [0, 3])
+def test_offsets_when_the_log_start_is_within_a_compacted_batch_then_its_records_from_there_are_mirrored(
+    count: int, start: int, tmp_path: Path
+) -> None:
+    """Compaction removed its first record, and keeps the base offset, which is below the start."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    kept = range(12, 12 + count)
+    builder = kf.RecordBatchBuilder(codec=kf.Codec.GZIP, base_offset=10, last_offset=16)
+    for offset in kept:
+        builder.append_with_offset(offset, NOW + offset, b"key", b"value")
+    delete_records(put_log(source / "t-0", [batch(0), builder.build(), batch(17, 3)]), start)
+    ended = mirror(source, target)
+    assert ended.status == 0, ended.errors
+    wanted = [offset for offset in (*kept, 17, 18, 19) if offset >= start]
+    assert [offset for offset, *_ in records(target)] == wanted
+
+
+def test_batch_when_the_log_start_is_within_it_and_it_cannot_be_opened_then_its_partition_alone_stops(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    unreadable = bytearray(batch(0))
+    unreadable[22] |= kf.Codec.GZIP
+    set_producer_state(unreadable, -1, -1, -1)  # the CRC matches
+    delete_records(put_log(source / "t-0", [bytes(unreadable), batch(10)]), 3)
+    put_log(source / "u-0", batches(0, 50))
+    ended = mirror(source, target)
+    assert ended.status == 1
+    assert stopped(ended.summary) == {"t-0": 3}
+    assert log_bytes(target / "u-0") == log_bytes(source / "u-0")
+    ended = mirror(source, target, "--on-corrupt", "skip")
+    assert ended.status == 0
+    assert log_bytes(target / "t-0") == batch(10)
 
 
 def test_gap_when_compaction_left_it_between_segments_then_is_not_lost(tmp_path: Path) -> None:

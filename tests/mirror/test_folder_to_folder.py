@@ -8,15 +8,14 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from operator import attrgetter
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
-import kafkafmt as kf
+from child_processes import started
 from cli.logs import command, run
 from kafkafmt.log import LogAppender, LogDirectory
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
@@ -38,20 +37,14 @@ from mirror.running import SECONDS, wait_until
 pytestmark = pytest.mark.slow
 
 
-@contextmanager
-def following(source: Path, target: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
-    """A mirror that follows, ended by its own handle."""
-    running = subprocess.Popen(
+def following(source: Path, target: Path, *options: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A mirror that follows."""
+    return started(
         command("mirror", source, target, "--follow", *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.communicate()
 
 
 def wait_for_end(target: Path, offset: int, partition: tuple[str, int] = ("t", 0)) -> None:
@@ -168,9 +161,6 @@ def test_from_latest_begins_at_the_end_and_goes_on_there(tmp_path: Path) -> None
 
 def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    v0 = kf.RecordBatchBuilder(0, kf.Codec.GZIP)
-    for number in range(3):
-        v0.append(-1, b"key", b"value-%d" % number)
     data = [
         transactional(0, 7, 3),
         transactional(3, 8, 2),
@@ -184,8 +174,47 @@ def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) ->
     assert mirror(source, tmp_path / "all").status == 0
     assert log_bytes(tmp_path / "all" / "t-0") == b"".join(data)
     ended = mirror(source, tmp_path / "committed", "--isolation", "read_committed")
-    assert [offset for offset, *_ in records(tmp_path / "committed")] == [3, 4, 7, 8]
+    assert [offset for offset, *_ in records(tmp_path / "committed")] == [3, 4, 5, 6, 7, 8]
     assert ended.summary["lag"] == {"t-0": 0}
+
+
+@pytest.mark.parametrize("options", [(), ("--deep", "--codec", "gzip"), ("--to", NOW + 12)])
+def test_transactions_when_read_committed_wrote_a_folder_then_all_readers_see_their_records(
+    tmp_path: Path, options: tuple[Any, ...]
+) -> None:
+    """Readers with `read_committed`, as a mirror into a cluster, wait for the markers of transactions otherwise."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    data = [
+        batch(0, 2),
+        transactional(2, 7, 2),
+        transactional(4, 8, 2),
+        marker(6, 8, commit=True),
+        marker(7, 7, commit=False),
+        transactional(8, 7, 2),  # its marker is behind the last stable offset, and behind --to
+        batch(10, 2),
+        transactional(12, 8),
+        marker(13, 7, commit=True),
+    ]
+    put_log(source / "t-0", data)
+    assert mirror(source, target, "--isolation", "read_committed", *options).status == 0
+    log = LogDirectory(target).partition(("t", 0))
+    for isolation in ("read_committed", "read_uncommitted"):
+        found = [record.offset for record in log.records(isolation=isolation)]
+        assert found == [0, 1, 4, 5, 8, 9, 10, 11]
+    assert all(one.is_valid() for one in log.batches())
+    assert not any(one.is_transactional for one in log.batches() if not one.is_control)
+
+
+def test_transactions_when_read_uncommitted_left_them_open_then_markers_end_them_with_read_committed(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", [transactional(0, 7, 2), transactional(2, 8, 2)])
+    assert mirror(source, target).status == 0
+    put_log(source / "t-0", [marker(4, 7, commit=False), marker(5, 8, commit=True)])
+    assert mirror(source, target, "--isolation", "read_committed").status == 0
+    log = LogDirectory(target).partition(("t", 0))
+    assert [record.offset for record in log.records(isolation="read_committed")] == [2, 3]
 
 
 def test_damage_stops_its_partition_and_the_others_go_on(tmp_path: Path) -> None:
@@ -275,176 +304,6 @@ def test_full_disk_ends_the_mirror_in_one_line_and_it_goes_on_later(tmp_path: Pa
     assert log_bytes(target / "t-0") == limit
 
 
-HANDLERS = """
-import kafkafmt as kf
-
-def drop_every_other(batch, partition):
-    return None if batch.base_offset // 10 % 2 else batch
-
-def replaced(batch, partition):
-    assert partition == ("t", 0)
-    builder = kf.RecordBatchBuilder(codec=kf.Codec.ZSTD)
-    for record in batch:
-        builder.append(record.timestamp, record.key, b"new", record.headers)
-    return builder.build()
-
-def too_many(batch, partition):
-    builder = kf.RecordBatchBuilder()
-    for _ in range(11):
-        builder.append(0, b"k", b"v")
-    return builder.build()
-
-def nonsense(batch, partition):
-    return b"no batch"
-
-def failing(batch, partition):
-    if batch.base_offset == 150:
-        raise KeyError("what is it?")
-    return batch
-
-def deep(record, partition):
-    if record.offset % 10 == 3:
-        return None
-    if record.offset % 10 == 4:
-        return b"k", None, [("h", None)], record.timestamp + 1
-    return record
-
-def deep_failing(record, partition):
-    assert record.offset < 157 or 1 // 0
-    return record
-"""
-
-
-@pytest.fixture
-def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that handlers are in, of a name of its own: what was imported stays."""
-    folder = tmp_path / "handlers"
-    folder.mkdir()
-    (folder / "mirror_handlers.py").write_text(HANDLERS)
-    monkeypatch.syspath_prepend(folder)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    put_log(tmp_path / "source" / "t-0", batches())
-    return tmp_path / "source"
-
-
-@pytest.mark.usefixtures("_handlers")
-def test_handler_drops_batches(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    ended = mirror(source, target, "--handler", "mirror_handlers:drop_every_other")
-    assert ended.status == 0
-    assert log_bytes(target / "t-0") == b"".join(batches()[::2])
-
-
-@pytest.mark.usefixtures("_handlers")
-def test_handler_puts_other_batches_in_place_at_the_offsets_of_the_source(
-    source: Path, tmp_path: Path
-) -> None:
-    target = tmp_path / "target"
-    ended = mirror(source, target, "--handler", "mirror_handlers:replaced")
-    assert ended.status == 0
-    expected = [(offset, time, key, b"new", headers) for offset, time, key, _, headers in records(source)]
-    assert records(target) == expected
-
-
-@pytest.mark.parametrize(
-    ("handler", "offset", "message"),
-    [
-        ("too_many", 0, "expected at most 10 offsets, found 11"),
-        ("nonsense", 0, "expected whole batches"),
-        ("failing", 150, "KeyError: 'what is it?'"),
-    ],
-)
-@pytest.mark.usefixtures("_handlers")
-def test_handler_that_fails_ends_the_mirror_in_front_of_its_batch(
-    handler: str, offset: int, message: str, source: Path, tmp_path: Path
-) -> None:
-    target = tmp_path / "target"
-    ended = mirror(source, target, "--handler", f"mirror_handlers:{handler}")
-    assert ended.status == 2
-    line = ended.errors.splitlines()[-1]
-    assert line.startswith(f"kafkafmt: handler: t-0, offset {offset}: ")
-    assert message in line
-    assert log_bytes(target / "t-0") == b"".join(batches(0, offset))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("mirror_handlers", "expected MODULE:CALLABLE"),
-        ("mirror_handlers:no", "has no attribute 'no'"),
-        ("missing:no", "No module named 'missing'"),
-        ("kafkafmt:__version__", "expected a callable, found str"),
-    ],
-)
-@pytest.mark.usefixtures("_handlers")
-def test_handler_that_is_not_there_is_one_line(name: str, message: str, source: Path, tmp_path: Path) -> None:
-    ended = mirror(source, tmp_path / "target", "--handler", name)
-    assert ended.status == 2
-    assert message in ended.errors
-    assert ended.errors.count("\n") == 1
-
-
-@pytest.mark.usefixtures("_handlers")
-def test_deep_handler_sees_each_record_and_offsets_stay(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    ended = mirror(source, target, "--deep", "--handler", "mirror_handlers:deep")
-    assert ended.status == 0
-    expected = [
-        (offset, time + 1, b"k", None, [("h", None)])
-        if offset % 10 == 4
-        else (offset, time, key, value, headers)
-        for offset, time, key, value, headers in records(source)
-        if offset % 10 != 3
-    ]
-    assert records(target) == expected
-
-
-def test_deep_handler_when_batches_are_of_every_kind_then_producers_timestamps_and_horizons_stay(
-    tmp_path: Path,
-) -> None:
-    """A sequence without a producer id is what clients write who ignore both, such as sarama."""
-    builders = [kf.RecordBatchBuilder(magic, kf.Codec.GZIP, base_offset=3 * magic) for magic in (0, 1)]
-    for builder in builders:
-        for number in range(3):
-            builder.append(NOW, b"key", b"value-%d" % number)
-    data = [
-        *(builder.build() for builder in builders),
-        batch(6, 3, base_sequence=0),
-        batch(9, 3, producer_id=5, producer_epoch=1, base_sequence=7, is_transactional=True),
-        marker(12, 5, commit=True),
-        batch(13, 3, delete_horizon_ms=NOW + 9),
-        batch(16, 3, timestamp_type=kf.TimestampType.LOG_APPEND_TIME, log_append_time=NOW),
-    ]
-    source, target = tmp_path / "source", tmp_path / "target"
-    put_log(source / "t-0", data)
-    ended = mirror(source, target, "--deep", "--handler", "mirror.handlers:as_it_is")
-    assert (ended.status, stopped(ended.summary)) == (0, {})
-    assert records(target) == records(source)
-    kept = attrgetter("base_sequence", "producer_id", "is_transactional", "delete_horizon_ms")
-    before, after = (kf.MemoryRecords(log_bytes(path / "t-0")).batches() for path in (source, target))
-    assert [kept(batch) for batch in after] == [kept(batch) for batch in before]
-
-
-@pytest.mark.usefixtures("_handlers")
-def test_deep_handler_that_fails_ends_the_mirror_in_front_of_its_batch(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    ended = mirror(source, target, "--deep", "--handler", "mirror_handlers:deep_failing")
-    assert ended.status == 2
-    assert "handler: t-0, offset 157: ZeroDivisionError" in ended.errors
-    assert records(target) == records(source)[:150]
-
-
-def test_deep_with_a_codec_recompresses(source: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    assert mirror(source, target, "--deep", "--codec", "lz4").status == 0
-    assert records(target) == records(source)
-    found = {batch.codec for batch in LogDirectory(target).partition(("t", 0)).batches()}
-    assert found == {kf.Codec.LZ4}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -456,17 +315,18 @@ def test_deep_with_a_codec_recompresses(source: Path, tmp_path: Path) -> None:
         (["--source-config", "x"], "expected KEY=VALUE"),
     ],
 )
-def test_options_that_do_not_fit_are_one_line(
-    options: list[str], message: str, source: Path, tmp_path: Path
-) -> None:
-    ended = mirror(source, tmp_path / "target", *options)
+def test_options_that_do_not_fit_are_one_line(options: list[str], message: str, tmp_path: Path) -> None:
+    put_log(tmp_path / "source" / "t-0", [batch(0)])
+    ended = mirror(tmp_path / "source", tmp_path / "target", *options)
     assert ended.status == 2
     assert message in ended.errors
     assert ended.errors.count("\n") == 1
     assert not (tmp_path / "target").exists()
 
 
-def test_target_within_the_source_is_refused(source: Path) -> None:
+def test_target_within_the_source_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    put_log(source / "t-0", [batch(0)])
     assert "expected folders apart" in mirror(source, source / "copy").errors
     assert "expected folders apart" in mirror(source, source).errors
 

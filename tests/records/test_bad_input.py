@@ -313,6 +313,36 @@ def test_decompression_when_the_output_passes_the_cap_then_limit_error_in_little
             way_in()
 
 
+def test_decompression_when_tiny_records_would_take_many_times_the_cap_then_limit_error():
+    """Case 26: a record takes 64 bytes when it is located, and 7 in its batch."""
+    count = 2**20 + 1
+    payload = ref.compress(ref.ZSTD, ref.record(0, 0, None, None) * count)
+    data = SAMPLES["v2 none"] + ref.batch(payload, count, attributes=ref.ZSTD)
+    records = kf.MemoryRecords(data, max_decompressed_bytes=2**23)
+    _, tiny = records.batches()
+    for read in (lambda: list(records.records()), lambda: records.to_numpy(["offset"]), lambda: list(tiny)):
+        with pytest.raises(
+            kf.DecompressionLimitError, match=f"expected at most {2**20} .*, found {count}"
+        ) as raised:
+            read()
+        assert raised.value.position == len(SAMPLES["v2 none"])
+    allowed = kf.MemoryRecords(data, max_decompressed_bytes=64 * count)
+    assert len(allowed.to_numpy(["offset"])["offset"]) > count
+
+
+def test_conversion_when_messages_of_tiny_records_would_take_many_times_the_cap_then_limit_error():
+    """Case 26: a message of v1 takes 34 bytes, and a record 7."""
+    count = 2**21
+    payload = ref.compress(ref.GZIP, ref.record(0, 0, None, None) * count)
+    data = SAMPLES["v2 none"] + ref.batch(payload, count, attributes=ref.GZIP)
+    for to_magic in (0, 1):
+        with pytest.raises(kf.DecompressionLimitError, match="messages of a batch") as raised:
+            kf.MemoryRecords(data, max_decompressed_bytes=2**24).down_convert(to_magic)
+        assert raised.value.position == len(SAMPLES["v2 none"])
+    converted = kf.MemoryRecords(data, max_decompressed_bytes=2**26).down_convert(1)
+    assert converted.stats.records_converted > count
+
+
 @pytest.mark.parametrize("codec", [ref.GZIP, ref.SNAPPY, ref.LZ4, ref.ZSTD])
 def test_decompression_when_the_output_is_just_the_cap_then_read(codec):
     size = 200_000
@@ -513,6 +543,26 @@ def test_position_after_when_bytes_look_like_many_large_batches_then_ends_in_bou
     data = bytes(fake) * (2**23 // 32)
     error = kf.CorruptRecordError("here", position=0)
     assert kf.MemoryRecords(data).position_after(error) == len(data)
+
+
+def test_position_after_when_bytes_look_like_many_batches_that_end_later_then_few_bytes_are_read_again():
+    """Each of them ends after the bytes that were read for the one before it."""
+    most = 0x7F7F7F7F  # so that no other byte looks like the first one of a batch
+    fake = struct.pack(
+        ">qiibIhiqqqhii", most << 32 | most, 2**20, -1, 2, most, 127, most, -1, -1, -1, -1, -1, most
+    )
+    data = fake * (2**22 // len(fake)) + SAMPLES["v2 none"]
+
+    class Counted(kf.MemoryRecords):
+        read_bytes = 0
+
+        def read_at(self, position, size, memory=None):
+            self.read_bytes += size
+            assert self.read_bytes < 600 * len(data)
+            return super().read_at(position, size, memory)
+
+    found = Counted(data).position_after(kf.CorruptRecordError("here", position=0))
+    assert found == len(data) - len(SAMPLES["v2 none"])
 
 
 # Tails

@@ -22,6 +22,8 @@ from kafkafmt.streams import PartitionGroup
 from records.samples import DAY
 from reference import Row
 
+pytestmark = pytest.mark.usefixtures("frequent_switches")
+
 BATCHES, RECORDS_PER_BATCH = 60, 10
 RECORDS = BATCHES * RECORDS_PER_BATCH
 THREADS = 4
@@ -42,14 +44,6 @@ def batches(codec: int) -> bytes:
 
 
 DATA = {"none": batches(ref.NONE), "lz4": batches(ref.LZ4)}
-
-
-@pytest.fixture(autouse=True)
-def _threads_change_often() -> Iterator[None]:
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(interval)
 
 
 def run_in_threads(work: Callable[[], None], threads: int = THREADS) -> None:

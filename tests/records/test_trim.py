@@ -8,7 +8,7 @@ import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.records.runs import whole_batches
-from kafkafmt.records.trimming import rows_between
+from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, runs_before, trimmed_run
 from log.samples import batch
 from records.samples import DAY, GAPS, ROWS, SAMPLES, WITH_HEADERS, as_rows
 
@@ -51,7 +51,7 @@ def test_trim_when_from_any_offset_then_the_records_from_there_and_nothing_else_
         for name in KEPT_BY_TRIM:
             if name != "codec" or expected:
                 assert getattr(trimmed, name) == getattr(batch, name), name
-        if len(expected) == len(rows):
+        if first_offset <= batch.base_offset:
             assert trimmed is batch
         elif expected:
             assert trimmed.base_offset == expected[0].offset
@@ -127,3 +127,65 @@ def test_rows_between_when_a_wrapper_cannot_be_decompressed_then_its_reader_gets
         0,
         1,
     )  # the batch before it ends there
+
+
+# Up to an offset: whole batches, and the one that contains it, cut
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)])
+def test_runs_before_when_the_end_is_within_a_batch_or_wrapper_then_has_all_records_before_it(magic, codec):
+    run = run_of(magic, codec, 0, 3, 10, 13)
+    held = [*range(6), *range(10, 16)]
+    for end in range(18):
+        found = [
+            record.offset
+            for part in runs_before(run, end)
+            for number in range(len(part))
+            for record in kf.RecordBatch(part, number)
+        ]
+        assert found == [offset for offset in held if offset < end]
+
+
+def test_runs_before_when_the_batch_with_the_end_cannot_be_read_then_those_before_it_come_first():
+    unreadable = ref.message(1, 12, DAY, None, b"no gzip", attributes=ref.GZIP)
+    run = whole_batches(batch(0, 3, magic=1, codec=kf.Codec.GZIP) + unreadable)
+    runs = runs_before(run, 11)
+    assert next(runs).index["last_offset"].tolist() == [2]
+    with pytest.raises(kf.CorruptRecordError) as raised:
+        next(runs)
+    assert raised.value.last_offset == 12
+
+
+def test_base_offset_when_of_a_wrapper_then_by_its_records_or_else_its_last_offset():
+    run = run_of(1, 1, 0, 3)
+    assert [base_offset_of(run, number) for number in range(2)] == [0, 3]
+    assert base_offset_of(run, 1, max_decompressed_bytes=1) == 5
+
+
+@pytest.mark.parametrize("offsets", [(3, 5, 6), (5, 4, 6), (5, 5, 6)], ids=str)
+def test_cut_when_offsets_of_records_are_not_those_of_a_batch_then_invalid_record_error(offsets):
+    data = ref.batch_of([ref.Row(offset, DAY, None, b"value") for offset in offsets], base_offset=4)
+    with pytest.raises(kf.InvalidRecordError, match="offset") as raised:
+        cut_run(whole_batches(data), 0, 6)
+    assert (raised.value.position, raised.value.last_offset) == (0, 6)
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+@pytest.mark.parametrize("trims", [cut_run, trimmed_run])
+def test_batch_when_it_decompresses_to_more_than_the_limit_then_is_not_trimmed_or_cut(trims, magic):
+    rows = [ref.Row(offset, DAY, None, bytes(1000)) for offset in range(3)]
+    data = ref.batch_of(rows, codec=ref.GZIP) if magic == 2 else ref.wrapper(1, ref.GZIP, rows)
+    run = whole_batches(data)
+    with pytest.raises(kf.DecompressionLimitError):
+        trims(run, 0, 1, max_decompressed_bytes=2000)
+    (trimmed,) = kf.MemoryRecords(trims(run, 0, 1, max_decompressed_bytes=4000).buffer).batches()
+    assert [row.offset for row in as_rows(trimmed)] == ([0] if trims is cut_run else [1, 2])
+
+
+def test_trim_when_the_last_offset_wrapped_then_invalid_record_error():
+    """Its delta is below 0, and its base offset the lowest there is."""
+    rows = [ref.Row(offset, DAY, None, None) for offset in range(-(2**63), -(2**63) + 3)]
+    batch = only_batch(ref.batch_of(rows, last_offset_delta=-1))
+    assert batch.last_offset == 2**63 - 1
+    with pytest.raises(kf.InvalidRecordError, match="last offset: expected"):
+        batch.trim(-(2**63) + 1)

@@ -17,7 +17,7 @@ from endpoints.requests import NO_ID
 
 PRODUCE_BY_TOPIC_ID = 13
 ALL, NONE, LEADER = -1, 0, 1  # acks
-NOW = 1_795_000_000_000
+NOW = 1_700_000_000_000
 
 _Topic = ProduceRequest.TopicProduceData
 

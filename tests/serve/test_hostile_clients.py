@@ -24,6 +24,7 @@ from endpoints.requests import MIB, Wanted, fetch, list_offsets, metadata
 from endpoints.served import Gatewayed, Served
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.server.wire import SUPPORTED
+from process_memory import peak_mib
 
 Server: TypeAlias = "type[Served] | type[Gatewayed]"
 
@@ -358,13 +359,7 @@ def test_fetch_when_many_partitions_are_converted_then_one_batch_is_held_of_all(
     wanted = [Wanted("many", number, 0, LARGE_VALUE_BYTES + 1000) for number in range(partitions)]
     with EndpointProcess(tmp_path) as endpoint, RawClient((endpoint.host, endpoint.port)) as client:
         client.ask(metadata(), 1)
-        before = peak_memory(endpoint.pid)
+        before = peak_mib(endpoint.pid)
         client.send(fetch(*wanted, max_bytes=1024 * MIB), version)
         assert len(client.receive_frame()) > partitions * LARGE_VALUE_BYTES
-        assert peak_memory(endpoint.pid) - before < 40 * MIB
-
-
-def peak_memory(pid: int) -> int:
-    """The most that a process has had in memory, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+        assert peak_mib(endpoint.pid) - before < 40

@@ -14,8 +14,9 @@ from kafkafmt.log import PartitionLog
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from oracle.kafka import KafkaOracle
 
-pytestmark = [pytest.mark.oracle, pytest.mark.broker]
-NOW = 1_795_000_000_000
+pytestmark = [pytest.mark.oracle, pytest.mark.broker, pytest.mark.xdist_group("oracle")]
+
+NOW = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

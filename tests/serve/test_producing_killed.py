@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Producer
 
+from endpoints.acknowledged import Acknowledged
 from endpoints.endpoint_process import EndpointProcess, lasting_address
 from kafkafmt.log import PartitionLog
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
@@ -17,28 +17,7 @@ from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 RECORDS, PARTITIONS, KILLS, SECONDS = 6000, 2, 3, 120
 
 
-class Sent:
-    """What a producer was told of its records: their offsets, by partition and number."""
-
-    def __init__(self) -> None:
-        self.offsets: dict[tuple[int, int], int] = {}
-        self.failures: list[KafkaError] = []
-        self._changed = threading.Condition()
-
-    def told(self, error: KafkaError | None, message: Message) -> None:
-        with self._changed:
-            if error is not None:
-                self.failures.append(error)
-            else:
-                self.offsets[message.partition(), int(message.value() or b"")] = message.offset()
-            self._changed.notify_all()
-
-    def wait_for(self, count: int) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.failures or len(self.offsets) >= count, SECONDS)
-
-
-def produce(bootstrap: str, sent: Sent) -> None:
+def produce(bootstrap: str, sent: Acknowledged) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -54,7 +33,7 @@ def produce(bootstrap: str, sent: Sent) -> None:
     )
     for number in range(RECORDS):
         for partition in range(PARTITIONS):
-            producer.produce("t", b"%d" % number, partition=partition, on_delivery=sent.told)
+            producer.produce("t", b"%d" % number, partition=partition, on_delivery=sent.note)
         producer.poll(0)
     assert producer.flush(SECONDS) == 0
 
@@ -63,14 +42,14 @@ def produce(bootstrap: str, sent: Sent) -> None:
 @pytest.mark.clients
 def test_records_when_the_endpoint_is_killed_then_those_acknowledged_are_there_once(tmp_path: Path) -> None:
     set_topic_config(tmp_path, "t", TopicConfig(PARTITIONS, {"segment.bytes": "20000"}))
-    sent = Sent()
+    sent = Acknowledged()
     with (
         ThreadPoolExecutor(1) as threads,
         EndpointProcess(tmp_path, "--allow-produce", listen=lasting_address()) as endpoint,
     ):
         producing = threads.submit(produce, endpoint.address, sent)
         for kill in range(1, KILLS + 1):
-            sent.wait_for(kill * RECORDS * PARTITIONS // (KILLS + 1))
+            sent.wait_for(kill * RECORDS * PARTITIONS // (KILLS + 1), SECONDS)
             endpoint.send_signal(signal.SIGKILL)
             endpoint.wait()
             endpoint.start()

@@ -184,11 +184,17 @@ def test_warnings_when_something_is_seldom_meant_then_are_logged(logs: Path, tmp
     topics.write_text("[payments]\n")
     users.write_text("[alice]\npassword = x\n")
     users.chmod(0o644)
-    options = ("--topics-file", topics, "--sasl-users", users, "--advertise", "localhost:9092")
+    ring, key = tmp_path / "keys.ini", tmp_path / "secret.key"
+    ring.write_text("[k]\nfile = secret.key\n[gone]\nfile = gone.key\n[vault]\ncommand = unwrap\n")
+    key.write_bytes(bytes(32))
+    key.chmod(0o640)
+    files = ("--topics-file", topics, "--sasl-users", users, "--key-ring", ring)
+    options = (*files, "--advertise", "localhost:9092")
     with LoggedEndpoint(logs, *options, listen="0.0.0.0:0") as served:
         assert served.event("the topics file names a topic that does not exist")["topic"] == "payments"
         assert served.event("without TLS, others on the network can read what is sent")["host"] == "0.0.0.0"
         assert served.event("other users can read a file of secrets")["file"] == str(users)
+        assert served.event("other users can read a file of secrets")["file"] == str(key)
 
 
 @pytest.mark.parametrize("allows", [False, True], ids=["read-only", "allow-produce"])

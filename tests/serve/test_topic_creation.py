@@ -24,6 +24,7 @@ from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topi
 from kafkafmt.serve import topic_creation
 from serve.produced import batch, create_topics, error_code, produce
 from server.yielding import answer_yielding
+from syncs import Syncs
 
 NO_ERROR, UNKNOWN_TOPIC, INVALID_TOPIC, EXISTS = 0, 3, 17, 36
 INVALID_PARTITIONS, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION = 37, 40, 42, 44
@@ -114,6 +115,16 @@ def test_topics_when_only_validated_then_are_told_of_and_not_made(tmp_path: Path
     request = create_topics("a", "__cluster_metadata", validate_only=True)
     assert made(client, request) == [NO_ERROR, INVALID_REQUEST]
     assert LogDirectory(tmp_path).topics() == []
+
+
+def test_topics_when_made_then_are_durable_before_the_answer(
+    tmp_path: Path, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The empty files of their logs are not: a start makes them again."""
+    syncs = Syncs.noted(monkeypatch)
+    assert made(client, create_topics("a", "b", partitions=3)) == [NO_ERROR] * 2
+    assert len(LogDirectory(tmp_path).partitions()) == 6
+    assert syncs.lost(tmp_path, {".lock", f"{0:020}.log"}) == []
 
 
 # What it costs

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kafkafmt.server.page_server import MOST_HEAD_BYTES, MOST_REQUESTS
+from kafkafmt.server.page_server import MOST_HEAD_BYTES, MOST_REQUESTS, PageServer
 from kafkafmt.server.prometheus import metrics_server
 
 pytestmark = pytest.mark.slow
@@ -88,6 +88,17 @@ def test_connections_when_they_are_many_then_more_are_closed_until_one_has_gone(
                 if answer(later).startswith(b"HTTP/1.0 200 "):
                     return
             assert time.monotonic() < deadline
+
+
+def test_connections_when_they_come_at_once_then_none_has_to_connect_again() -> None:
+    """If the queue of a socket is full, the system drops what connects, and the client tries it again after a second.
+
+    This server takes nothing from its queue.
+    """
+    unused = lambda environ, start_response: []  # noqa: E731
+    with PageServer("127.0.0.1", 0, unused, SECONDS) as server, ExitStack() as stack:
+        for _ in range(MOST_REQUESTS):
+            stack.enter_context(socket.create_connection(server.server_address[:2], timeout=SECONDS))
 
 
 def test_requests_when_there_are_no_threads_for_a_moment_then_later_ones_are_answered(

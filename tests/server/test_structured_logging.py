@@ -29,27 +29,31 @@ async def main():
     structlog.contextvars.bind_contextvars(worker=3)
     await asyncio.gather(connection(1), connection(2))
     log.debug("detail")
-    logging.getLogger("asyncio").warning("slow %s", "callback")
+    logging.getLogger("asyncio").warning("slow %s", {callback!a})
     password = "-".join(["wonder", "land"])
     try:
         1 / 0
     except ZeroDivisionError:
+        log.exception("failed")
+    try:
+        raise ValueError({callback!a})
+    except ValueError:
         log.exception("failed")
 
 asyncio.run(main())
 """
 
 
-def logged(log_format: str, level: str, client_id: str = "c") -> list[str]:
+def logged(log_format: str, level: str, client_id: str = "c", callback: str = "callback") -> list[str]:
     """The lines that a program logs to a pipe."""
-    program = PROGRAM.format(log_format=log_format, level=level, client_id=client_id)
+    program = PROGRAM.format(log_format=log_format, level=level, client_id=client_id, callback=callback)
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == ""
     return run.stderr.splitlines()
 
 
 def test_logs_when_not_for_a_terminal_then_are_json_lines_bound_to_their_connections() -> None:
-    first, second, foreign, failed = map(json.loads, logged("auto", "info"))
+    first, second, foreign, failed, _ = map(json.loads, logged("auto", "info"))
     assert first.pop("timestamp").endswith("Z")
     assert first == {
         "event": "answered",
@@ -90,6 +94,21 @@ def test_logs_when_text_then_clients_cannot_command_the_terminal(client_id: str)
     line = logged("text", "info", client_id)[0]
     assert line.isprintable()
     assert f"client_id={client_id!r}" in line
+
+
+@pytest.mark.parametrize("message", ["\x1b[2J\x1b]0;mine\x07", "a\nb", "\x9b31m", "\u202etxt"])
+def test_logs_when_text_then_messages_of_others_cannot_command_the_terminal(message: str) -> None:
+    """Those of libraries and of exceptions may have text of a broker or a client."""
+    lines = logged("text", "info", callback=message)
+    assert all(line.isprintable() for line in lines)
+    assert ascii(message)[1:-1] in next(line for line in lines if "slow " in line)
+
+
+def test_logs_when_text_then_lines_of_a_message_do_not_look_like_lines_of_the_log() -> None:
+    forged = "2026-01-01T00:00:00.000000Z [info     ] all is well"
+    lines = logged("text", "info", callback=f"first\n{forged}")
+    assert forged not in lines
+    assert f"  {forged}" in lines
 
 
 def written(limited: RateLimitedLog, kinds: Iterable[object]) -> list[tuple[object, int]]:

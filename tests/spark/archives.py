@@ -7,8 +7,10 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from child_processes import started
 from kafkafmt.spark.archive import OPTIONAL, SHIPPED, _installed
 
 OTHER_SUFFIX = ".cpython-399-vax-linux-gnu.so"
@@ -45,10 +47,10 @@ def link_packages(folder: Path, names: Sequence[str]) -> Path:
 
 def start_isolated(
     archive: Path, packages: Path, temporary: Path, code: str = ROUND_TRIP
-) -> subprocess.Popen[str]:
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """Run code in a Python without site-packages that unpacks under `temporary`."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _ISOLATED, str(archive), str(packages), code],
+    return started(
+        [sys.executable, "-I", "-S", "-c", _ISOLATED, archive, packages, code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,7 +60,8 @@ def start_isolated(
 
 def run_isolated(archive: Path, packages: Path, temporary: Path, code: str = ROUND_TRIP) -> tuple[str, str]:
     """What the code prints, to its output and as the last line of its errors."""
-    output, errors = start_isolated(archive, packages, temporary, code).communicate(timeout=SECONDS)
+    with start_isolated(archive, packages, temporary, code) as process:
+        output, errors = process.communicate(timeout=SECONDS)
     return output.strip(), errors.strip().rpartition("\n")[2]
 
 

@@ -8,8 +8,11 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +20,11 @@ from cli.logs import is_one_line, run, run_process
 from kafkafmt.spark import ArchiveError, unpack
 from kafkafmt.spark.archive import (
     ASSUMED,
+    BEFORE_3_14,
     OPTIONAL,
     SHIPPED,
     Archive,
+    _installed,
     loaded_from,
     read_archive,
     write_archive,
@@ -187,8 +192,9 @@ def test_threads_when_they_import_at_once_then_none_sees_half_a_package(
 def test_processes_when_they_unpack_at_once_then_all_use_one_folder(
     archive: Path, packages: Path, tmp_path: Path
 ) -> None:
-    running = [start_isolated(archive, packages, tmp_path) for _ in range(4)]
-    found = [process.communicate(timeout=SECONDS) for process in running]
+    with ExitStack() as stack:
+        running = [stack.enter_context(start_isolated(archive, packages, tmp_path)) for _ in range(4)]
+        found = [process.communicate(timeout=SECONDS) for process in running]
     assert [(output.strip(), errors) for output, errors in found] == [
         imported_from(site(tmp_path, archive))
     ] * 4
@@ -320,8 +326,37 @@ def test_wheels_when_of_two_platforms_then_are_refused(other_wheels: list[Path],
 
 
 def test_wheels_when_one_is_missing_then_the_error_names_it(other_wheels: list[Path], tmp_path: Path) -> None:
-    wheels = [path for path in other_wheels if not path.name.startswith("zstandard")]
-    refuse(wheels, tmp_path, "no wheel of zstandard")
+    wheels = [path for path in other_wheels if not path.name.startswith("isal")]
+    refuse(wheels, tmp_path, "no wheel of isal")
+
+
+def test_wheels_when_for_a_python_that_has_their_codecs_then_need_neither_lz4_nor_zstandard(
+    other_wheels: list[Path], tmp_path: Path
+) -> None:
+    wheels = [path for path in other_wheels if not path.name.startswith(BEFORE_3_14)]
+    found = write_archive(tmp_path / "without.zip", wheels)
+    names = {distribution.name for distribution in found.distributions}
+    assert names == {*SHIPPED, *OPTIONAL} - set(BEFORE_3_14)
+
+
+@pytest.mark.parametrize(("python", "is_refused"), [("cp313", True), ("cp314", False), ("cp314t", False)])
+def test_installed_packages_when_lz4_and_zstandard_are_missing_then_only_an_earlier_python_is_refused(
+    python: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def installed(name: str) -> Any:
+        if name in BEFORE_3_14:
+            raise ArchiveError(f"{name} is not installed here")
+        source = _installed(name)
+        tags = (f"cp{python.removeprefix('cp').removesuffix('t')}-{python}-linux_x86_64",)
+        return replace(source, distribution=replace(source.distribution, tags=tags))
+
+    monkeypatch.setattr("kafkafmt.spark.archive._installed", installed)
+    if is_refused:
+        with pytest.raises(ArchiveError, match="lz4 is not installed here"):
+            write_archive(tmp_path / "without.zip")
+        return
+    found = write_archive(tmp_path / "without.zip")
+    assert not {distribution.name for distribution in found.distributions} & set(BEFORE_3_14)
 
 
 def test_wheel_of_what_is_optional_when_missing_then_the_archive_is_without(

@@ -29,6 +29,8 @@ TRUNCATED = SAMPLES["v2 none"][:-1]
 FLIPPED = SAMPLES["v2 gzip"][:-1] + bytes([SAMPLES["v2 gzip"][-1] ^ 1])
 # The CRC holds, and what is in it does not: a records count of one more than there are.
 MISCOUNTED = ref.batch(ref.records(ROWS, 10, DAY), 4, base_offset=10, last_offset_delta=2, base_timestamp=DAY)
+# The CRC of the wrapper holds, and that of a message in it does not.
+FLIPPED_WITHIN = ref.wrapper(1, ref.GZIP, ROWS, inner=ref.message(1, 0, DAY, b"key", b"value", crc=1))
 DAMAGED = {
     "cut off": TRUNCATED,
     "flipped": FLIPPED,
@@ -175,9 +177,9 @@ def test_batches_when_damaged_then_are_not_valid_and_those_beside_them_are(name:
 
 
 def test_batch_when_only_its_content_is_wrong_then_is_valid_unless_looked_into() -> None:
-    data = binary([SAMPLES["v2 none"], MISCOUNTED, None])
-    assert over(FUNCTIONS["checked"], data, otherwise="false") == [True, True, None]
-    assert over(FUNCTIONS["checked deeply"], data, otherwise="false") == [True, False, None]
+    data = binary([SAMPLES["v2 none"], MISCOUNTED, None, FLIPPED_WITHIN])
+    assert over(FUNCTIONS["checked"], data, otherwise="false") == [True, True, None, True]
+    assert over(FUNCTIONS["checked deeply"], data, otherwise="false") == [True, False, None, False]
 
 
 @pytest.mark.parametrize("name", ["to v1", "to v2", "decoded"])
@@ -191,6 +193,15 @@ def test_damaged_cell_when_met_then_fails_or_is_null_alone(name: str, kind: str)
         over(FUNCTIONS[name], binary(data))
     found = over(FUNCTIONS[name], binary(data), otherwise="null")
     assert found == [expected, None, None, expected, None]
+
+
+@pytest.mark.parametrize("name", ["to v0", "to v2", "decoded"])
+def test_message_in_a_wrapper_when_it_is_flipped_then_its_cell_fails_or_is_null_alone(name: str) -> None:
+    data = binary([SAMPLES["v1"], FLIPPED_WITHIN])
+    with pytest.raises(kf.CorruptRecordError, match="CRC mismatch of an inner message"):
+        over(FUNCTIONS[name], data)
+    found = over(FUNCTIONS[name], data, otherwise="null")
+    assert found == [*over(FUNCTIONS[name], binary([SAMPLES["v1"]])), None]
 
 
 def test_error_when_raised_then_tells_what_was_expected_the_offsets_and_where_in_the_cell() -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kafkafmt.spark as kafkafmt_spark
+from broker.batches import RECORDS, batch, send
 from cli.logs import content, json_lines, run, write_log
 from data.real_logs import LOGS
 from kafkafmt import FileRecords, scan
 from kafkafmt.spark import first_line
 from spark.connect import connect_server, connect_session
-from spark.kafka.topics import RECORDS, batch, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

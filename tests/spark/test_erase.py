@@ -14,7 +14,7 @@ from kafkafmt.spark import JobError, erase
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 KEYS = [b"customer-15", b"customer-31", b"customer-78"]
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
@@ -14,6 +16,7 @@ from zipfile import ZipFile
 import deltalake
 import pytest
 
+from child_processes import started
 from export import scans
 from export.exporting import places, read
 from export.scans import folder_scan, write_log
@@ -26,7 +29,7 @@ from kafkafmt.spark import export
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 JOB = Path(__file__).parent / "jobs" / "export_killed.py"
 KILLER = JOB.parent / "killer"
 
@@ -99,14 +102,15 @@ def test_export_when_mode_is_upsert_then_the_table_has_the_latest_row_of_each_ke
     assert sorted(table["offset"].to_pylist()) == list(range(393, 400))
 
 
-def job(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+def job(*arguments: object, errors: int = subprocess.PIPE) -> AbstractContextManager[subprocess.Popen[str]]:
     paths = [str(JOB.parents[2]), os.environ.get("PYTHONPATH", "")]
-    return subprocess.Popen(
-        [sys.executable, str(JOB), *map(str, arguments)],
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    return started(
+        [sys.executable, JOB, *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         text=True,
-        env={**os.environ, "PYTHONPATH": ":".join(paths), "PYSPARK_PYTHON": sys.executable, **environment},
+        env={**os.environ, "PYTHONPATH": ":".join(paths), **environment},
         start_new_session=True,
     )
 
@@ -118,8 +122,8 @@ def files_left(table: Path, committed: set[str]) -> set[str]:
 @pytest.mark.full
 def test_export_when_an_executor_is_killed_then_each_record_is_in_the_table_once(tmp_path: Path) -> None:
     source, lake, marker = write_logs(tmp_path / "logs"), tmp_path / "lake", tmp_path / "killed"
-    run = job(source, lake, "delta", "local-cluster[2,1,1024]", KILLER, marker, SPARK_LOCAL_IP="127.0.0.1")
-    output, errors = run.communicate(timeout=180)
+    with job(source, lake, "delta", "local-cluster[2,1,1024]", KILLER, marker) as run:
+        output, errors = run.communicate()
     assert marker.exists()
     assert {row["topic"]: row["records"] for row in json.loads(output)} == {"orders": 600, "users": 200}, (
         errors
@@ -137,11 +141,10 @@ def test_export_when_the_driver_is_killed_then_the_next_one_has_each_record_once
     source, lake = tmp_path / "logs", tmp_path / "lake"
     for partition in range(8):
         write_log(source, f"orders-{partition}", 0, 50_000)
-    run = job(source, lake, "delta", "local[2]", SPARK_LOCAL_IP="127.0.0.1")
-    while run.poll() is None and not list(lake.rglob("part-*.parquet")):
-        pass
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    with job(source, lake, "delta", "local[2]", errors=subprocess.DEVNULL) as run:
+        while run.poll() is None and not list(lake.rglob("part-*.parquet")):
+            time.sleep(0.01)
+        os.killpg(run.pid, signal.SIGKILL)
     assert deltalake.DeltaTable(lake / "orders").version() == 0
     assert list(lake.rglob("part-*.parquet"))
     (row,) = export(spark, folder_scan(source), str(lake), format="delta").collect()

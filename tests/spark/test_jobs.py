@@ -140,7 +140,7 @@ def test_executor_when_killed_in_a_commit_then_all_is_as_the_local_engine_makes_
         [sys.executable, KILLED, log, target, KILLED.parent / "killer", marker],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
     )

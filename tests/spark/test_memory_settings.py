@@ -54,7 +54,7 @@ def test_spark_when_started_with_a_plans_settings_then_it_has_them_and_counts_wo
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     told = json.loads(result.stdout.splitlines()[-1])

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas import types
 
 import kafkafmt as kf
 from decode.avro_samples import written
@@ -17,8 +19,9 @@ from kafkafmt.spark import read_scan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 ORDER = {
     "type": "record",
@@ -61,6 +64,28 @@ def test_scan_when_read_on_spark_then_has_its_rows_with_microseconds(
     errors = frame.where("value_error is not null").collect()
     assert [(row.offset, row.value) for row in errors] == [(20, None)] * 2
     assert frame.selectExpr("sum(value.id)", "sum(value.lines['a'])").first()[:] == (380, 40)  # type: ignore[index]
+
+
+def test_scan_when_pyspark_is_4_1_then_is_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = types.to_arrow_schema
+    zone: Any = {"timezone": "UTC"} if "timezone" in signature(found).parameters else {}
+
+    def to_arrow_schema(
+        schema: StructType,
+        *,
+        error_on_duplicated_field_names_in_struct: bool = False,
+        timestamp_utc: bool = True,
+        prefers_large_types: bool = False,
+    ) -> pa.Schema:
+        return found(schema, **zone)
+
+    monkeypatch.setattr(types, "to_arrow_schema", to_arrow_schema)
+    scan = kf.scan(topic(tmp_path, [b"x"]), columns=["offset", "timestamp"])
+    frame = read_scan(spark, scan)
+    monkeypatch.undo()
+    assert frame.toArrow().to_pylist() == scan.to_arrow().to_pylist()
 
 
 def test_scan_when_it_has_no_records_then_is_an_empty_frame(spark: SparkSession, tmp_path: Path) -> None:

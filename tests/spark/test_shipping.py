@@ -184,7 +184,7 @@ def run_job(
         command,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         env={
             **environment,
             "PYSPARK_PYTHON": str(python),

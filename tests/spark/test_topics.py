@@ -101,3 +101,14 @@ def test_internal_topics_when_left_out_then_a_line_in_the_log_names_them(
     topics(logs, topics="*")
     list_files(logs, includes_internal=True)
     assert not [record for record in caplog.records if "left out" in record.message]
+
+
+def test_topic_and_partition_when_folders_have_other_names_then_are_refused(logs: Path) -> None:
+    given = {"topic": "orders", "partition": 1}
+    line = "expected a folder without the name of a partition, as options topic and partition name its records orders-1"
+    for path in (logs, logs / "orders-0"):
+        with pytest.raises(ValueError, match=f"{line}; found that of "):
+            rows(path, **given)
+        with pytest.raises(ValueError, match=f"{line}; found that of "):
+            Query(path, **given).trigger()
+    assert topics(logs / "orders-0", topic="orders", partition=0) == {"orders"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import weakref
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,35 @@ def test_logs_when_copied_without_any_other_file_then_are_all_read(store: Path) 
         if file.suffix != ".log":
             file.unlink()
     assert base_offsets(store) == OFFSETS
+
+
+def test_segment_when_added_after_a_listing_then_is_opened(store: Path, tmp_path: Path) -> None:
+    """As on an executor of Spark, whose driver has listed the store later."""
+    aside, last = tmp_path / "aside", named(OFFSETS[-1])
+    aside.mkdir()
+    files = list((store / PARTITION).glob(f"{last}.*"))
+    for file in files:
+        file.rename(aside / file.name)
+    view = TieredFileSystem(store)
+    assert view.get_file_info(f"segments-0/{OFFSETS[0]:020d}.log").is_file
+    for file in files:
+        (aside / file.name).rename(file)
+    with view.open_input_file(f"segments-0/{OFFSETS[-1]:020d}.log") as opened:
+        assert opened.read() == (LOGS / "segments-0" / f"{OFFSETS[-1]:020d}.log").read_bytes()
+    with pytest.raises(FileNotFoundError):
+        view.open_input_file(f"segments-0/{OFFSETS[-1] + 1:020d}.log")
+
+
+def test_file_beside_a_segment_when_missing_then_the_store_is_not_listed_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, listings = TieredFileSystem(store), count()
+    load = view.load
+    monkeypatch.setattr(view, "load", lambda: (next(listings), load())[1])
+    for _ in range(5):
+        with pytest.raises(FileNotFoundError):
+            view.open_input_file(f"segments-0/{OFFSETS[0]:020d}.missing")
+    assert next(listings) <= 2  # a listing is kept for up to ten seconds
 
 
 def test_segments_when_deleted_while_a_reader_follows_then_are_forgotten_and_the_others_are_kept(

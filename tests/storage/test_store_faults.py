@@ -170,13 +170,13 @@ def test_requests_when_the_time_is_over_then_are_not_repeated(store: FaultyStore
 def test_request_when_the_store_does_not_answer_then_ends_after_the_timeout(
     store: FaultyStore, folder: RemotePath, method: str
 ) -> None:
+    write_file(folder / "object", DATA)
     path = located(store, f"{folder.name}/object", max_attempts=1, request_timeout_seconds=1)
-    write_file(path, DATA)
     store.fail(method, "object", how="silent", times=None)
     began = time.monotonic()
     with pytest.raises(StoreError, match="Timeout was reached"):
         REQUESTS[method](path)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 10  # the timeout of a storage without the option
 
 
 # Reads
@@ -392,6 +392,18 @@ def test_upload_when_the_local_file_becomes_shorter_then_there_is_no_object(
     assert error.value.filename == str(path)
     assert not direct(store, path).exists()
     assert source.exists()
+
+
+def test_upload_when_the_local_file_is_shorter_and_files_are_renamed_then_the_file_before_stays(
+    tmp_path: Path,
+) -> None:
+    """HDFS has no atomic objects: a file gets its name by a rename."""
+    path = tmp_path / "object"
+    path.write_bytes(b"before")
+    upload = Upload(fs.LocalFileSystem(), str(path), path.as_uri(), Retries(max_attempts=1))
+    with pytest.raises(OSError, match="the local file has become shorter: expected 5 bytes"):
+        upload.run(io.BytesIO(b"half"), 5)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("object", b"before")]
 
 
 # Listings that lag

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,15 +23,9 @@ from kafkafmt.client.accumulator.errors import AccumulatorClosedError
 from kafkafmt.streams.cache import ThreadCache
 from reference import Row
 
+pytestmark = pytest.mark.usefixtures("frequent_switches")
+
 THREADS = 4
-
-
-@pytest.fixture(autouse=True)
-def _threads_change_often() -> Iterator[None]:
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(interval)
 
 
 def in_threads(work: Callable[[int], None], threads: int = THREADS) -> None:

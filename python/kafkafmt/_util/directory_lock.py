@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkafmt._util.closing import Closing
-from kafkafmt._util.files import open_regular
+from kafkafmt._util.files import make_folder, open_regular
 from kafkafmt.types import TopicPartition
 
 LOCK_FILE = ".lock"
@@ -103,7 +103,7 @@ def lock_log_directory(directory: str | os.PathLike[str], *, exclusive: bool = F
     path = Path(directory)
     with _releasing_on_error(DirectoryLock()) as lock:
         _lock_surroundings(lock, path)
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         lock._add(path, exclusive=exclusive)
     return lock
 
@@ -165,7 +165,7 @@ def _lock_surroundings(lock: DirectoryLock, path: Path) -> None:
 
 def _lock_parent(lock: DirectoryLock, directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         lock._add(directory)
     except DirectoryLockedError:
         raise

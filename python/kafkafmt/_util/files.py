@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 _KINDS = (
@@ -27,6 +28,17 @@ class NotRegularFileError(OSError):
 
 class FolderNotFileError(NotRegularFileError, IsADirectoryError):
     """The path leads to a folder."""
+
+
+@contextlib.contextmanager
+def naming_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Set the file name of an OSError that has none, as after a write to a descriptor: a full disk has a place."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
@@ -103,11 +115,26 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> os.stat_resul
 def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> os.stat_result:
     """Write a new file, make its content durable, and return its status. Raises FileExistsError if it exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
+    with naming_errors(path), os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
         return os.fstat(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and the missing ones above it, durably: a file in it is lost with the entry of a folder.
+
+    Does nothing if there is such a folder. Raises OSError.
+    """
+    missing = []
+    folder = path
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync_path(folder.parent)
 
 
 def publish(path: Path, target: Path) -> None:

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from kafkafmt._util.files import publish, sync_path
+from kafkafmt._util.files import ensure_regular_or_missing, naming_errors, publish, sync_path
 from kafkafmt._util.locks import take_over, wait_for_lock
 
 
@@ -59,14 +59,16 @@ def staged_file(
     before_rename: called with the status of the file, after the file is durable.
     is_new: raise FileExistsError instead of replacing a file. The file system must have hard links.
 
-    Raises OSError.
+    Raises OSError, which names the target; NotRegularFileError if that is a folder, a FIFO or a device.
     """
+    ensure_regular_or_missing(target)  # a rename would replace a device
     path, descriptor = _create(target, _new_file)
     with os.fdopen(descriptor, "wb") as file:  # its lock is held until this closes it
         try:
             yield file
-            file.flush()
-            os.fsync(descriptor)
+            with naming_errors(target):
+                file.flush()
+                os.fsync(descriptor)
             before_rename(os.fstat(descriptor))
             if is_new:
                 os.link(path, target)
@@ -89,6 +91,9 @@ def _create(target: Path, new: Callable[[Path], int]) -> tuple[Path, int]:
             descriptor = new(path)
         except FileExistsError:
             continue
+        except OSError as error:
+            error.filename = str(target)  # the user knows no other name
+            raise
         wait_for_lock(descriptor)
         if _is_at(path, descriptor):
             return path, descriptor

@@ -15,7 +15,9 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from kafkafmt._util.files import sync_path
 from kafkafmt.backup.listing import segments_of
 from kafkafmt.storage import FileStatus, StoragePath, is_temporary_name, storage_of
 from kafkafmt.storage.backups.errors import BackupError, MissingGenerationError
@@ -89,6 +91,8 @@ def prune(
         for name in expired:
             path = generation_path(folder, name)
             storage_of(path).delete(path)
+        if expired and isinstance(folder, Path):  # a crash must not bring them back without their objects
+            sync_path(folder / GENERATIONS_FOLDER)
     place = folder / SEGMENTS_FOLDER
     # Segments are listed before generations: so each listed segment that a generation names is found to be named.
     found = dict(storage_of(place).walk(place))

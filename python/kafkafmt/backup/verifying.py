@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from kafkafmt._util.files import naming_errors
 from kafkafmt._util.sizes import MIB
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.backup.listing import segments_of
@@ -80,7 +81,10 @@ class Verification:
     is_quick: bool = False
 
     def run(self) -> Iterator[ObjectCheck]:
-        """Yield a check of each manifest, and of each segment. Raises BackupError and OSError if there is no backup."""
+        """Yield a check of each manifest, and of each segment. Raises BackupError and OSError if there is no backup.
+
+        Raises OSError also if the folder for temporary files cannot be written, as that is no finding.
+        """
         backup_id = read_identity(self.folder).id
         chosen = None if self.is_all else choose_generation(self.folder, self.generation)
         names = generation_names(self.folder) if chosen is None else [chosen]
@@ -137,6 +141,8 @@ class Verification:
                     if check.is_decrypted:
                         reader.restore(place / "stored", log.with_suffix(suffix), backup_id, self.key_ring)
                 except (OSError, UserError) as error:
+                    if isinstance(error, OSError) and str(error.filename).startswith(temporary):
+                        raise
                     check.findings.append(f"{suffix}: {_in_words(error)}")
                     is_whole = False
             if is_whole and check.is_decrypted:
@@ -158,8 +164,11 @@ class _ObjectReader:
             with storage_of(self.path).open(self.path) as source, target.open("wb") as copy:
                 while chunk := source.read(_READ_BYTES):
                     digest.update(chunk)
-                    copy.write(chunk)
+                    with naming_errors(target):
+                        copy.write(chunk)
                     size += len(chunk)
+                with naming_errors(target):
+                    copy.flush()
         except FileNotFoundError:
             raise StoredObjectError(self.path, "the object is missing") from None
         if size != self.file.stored_size:
@@ -182,7 +191,11 @@ class _ObjectReader:
         try:
             with target.open("wb") as copy:
                 for position in range(0, self.file.size, self.file.chunk_bytes):
-                    copy.write(source.read_at(position, self.file.chunk_bytes))
+                    chunk = source.read_at(position, self.file.chunk_bytes)
+                    with naming_errors(target):
+                        copy.write(chunk)
+                with naming_errors(target):
+                    copy.flush()
         except StoredObjectError as error:
             raise StoredObjectError(self.path, error.strerror or str(error)) from None
         stored.unlink()

@@ -262,7 +262,7 @@ class BatchForwarder:
         """Iterate the batches to forward of a run, in order. Batches are opened one by one, when they are requested.
 
         Raises KafkaFormatError for a batch that is damaged or has an unknown codec, and RecordTooLargeError for a
-        record that is too large for the target. All batches before it are yielded first.
+        record that is too large for the target. All batches and records before it are yielded first.
         """
         sound = run.valid() if self._verify else np.ones(len(run), np.bool_)
         stop = len(run) if sound.all() else int(sound.argmin())
@@ -400,28 +400,24 @@ class BatchForwarder:
     def _rewritten(self, batch: RecordBatch, reason: RefusalReason) -> Iterator[ForwardedRun]:
         """Write the records of a batch again, in parts if one batch would be too large.
 
-        Raises RecordTooLargeError for a record that is too large, after the other records.
+        Raises RecordTooLargeError for a record that is too large, after the records before it. Records after it are not
+        yielded: a mirror that continues after the last record that has arrived would never send this one.
         """
         self._count_opened(slice_run(batch.run, batch.number, batch.number + 1), reason)
         located = batch.locate(verify=False)
         offsets = located.offsets()
         whole = batch if self._is_sound(batch) else _renumbered(batch, located)
         limit = whole.size_in_bytes if self.max_message_bytes is None else self.max_message_bytes
-        too_large = None
         for part in measured_parts(whole, limit):
-            count = part.batch.count
-            if part.fits:
-                ranges = _source_ranges(offsets[part.first : part.first + count])
-                yield ForwardedRun(self._cleared(part.batch.run), ranges, way="opened")
-            elif too_large is None:
-                too_large = TooLargeRecord(part.first, int(offsets[part.first]), part.batch.size_in_bytes)
-        if too_large is not None:
-            message = (
-                f"record at offset {too_large.offset}: expected {limit} bytes at most in a batch of its own, "
-                f"found {too_large.size_in_bytes}"
-            )
-            error = RecordTooLargeError(message, records=[too_large])
-            raise with_batch(error, batch.run, batch.number)
+            if not part.fits:
+                found = TooLargeRecord(part.first, int(offsets[part.first]), part.batch.size_in_bytes)
+                message = (
+                    f"record at offset {found.offset}: expected {limit} bytes at most in a batch of its own, "
+                    f"found {found.size_in_bytes}"
+                )
+                raise with_batch(RecordTooLargeError(message, records=[found]), batch.run, batch.number)
+            ranges = _source_ranges(offsets[part.first : part.first + part.batch.count])
+            yield ForwardedRun(self._cleared(part.batch.run), ranges, way="opened")
 
     def _is_sound(self, batch: RecordBatch) -> bool:
         """Return whether the records need no change but for size: no gaps, and timestamps that the target accepts."""

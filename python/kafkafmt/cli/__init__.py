@@ -2,18 +2,21 @@
 
 A command returns its exit status: 0, or 1 if it found damage or a segment failed. A user's mistake ends with status 2
 and one line on standard error. A traceback is a bug. If the reader of a pipe closes it early, the command ends without
-a message.
+a message, and with the status of a program that SIGPIPE ends: it may not have done all, and what it found is not known.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
 from typing import Any, NoReturn
 
 import click
 
 from kafkafmt import __version__
+from kafkafmt._util.files import naming_errors
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.cli.backup import backup
 from kafkafmt.cli.cluster import cluster
@@ -26,7 +29,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
-from kafkafmt.cli.output import notify
+from kafkafmt.cli.output import STANDARD_OUTPUT, notify
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.restore import restore
@@ -46,15 +49,18 @@ class _OneLineErrors(GroupedCommands):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             status = super().invoke(ctx)
-            sys.stdout.flush()
+            with naming_errors(STANDARD_OUTPUT):
+                sys.stdout.flush()
         except BrokenPipeError:
             # The buffered output has no reader. Python must not try to flush it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return 128 + signal.SIGPIPE
         return status
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or a locale may lack characters
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             status = super().main(*args, **kwargs) or 0
         except click.Abort:

@@ -127,7 +127,8 @@ def verify_backup(
     decompressed; CRCs, records and indexes are right; the offsets are those of the manifest. A gap in the offsets is a
     note: compaction leaves gaps, too.
 
-    Exit status: 0; 1 if anything is wrong; 2 if there is no backup or no such generation.
+    Exit status: 0; 1 if anything is wrong; 2 if there is no backup or no such generation, or no room for temporary
+    files.
     """
     if is_all and generation is not None:
         raise click.UsageError("--all and --generation: choose one")

@@ -201,6 +201,8 @@ def _options(to_magic: str | None, settings: Mapping[str, Any]) -> ConvertOption
     """Return the options. settings: those that ConvertOptions has under the same name."""
     if to_magic is None and settings["codec"] is None:
         raise click.UsageError("nothing to convert to: give --to-magic, --codec, or both")
+    if to_magic == "2" and settings["zstd_fallback"] is not None:
+        raise click.UsageError("--zstd-fallback is for --to-magic 0 and 1: v2 has zstd")
     try:
         return ConvertOptions(None if to_magic is None else int(to_magic), **settings)
     except ValueError as error:

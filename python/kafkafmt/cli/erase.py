@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from kafkafmt._util.cores import cores
+from kafkafmt._util.files import naming_errors
 from kafkafmt._util.staging import staged_file
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
@@ -239,7 +240,7 @@ def _fail(result: Erasure, options: EraseOptions, target: StoragePath) -> int:
 def _print_report(target: EraseTarget, report: Path | None, *, as_json: bool) -> None:
     """Print the report, and write it to the file `report`. One partition is in memory at a time."""
     if report is not None:
-        with staged_file(report) as file:
+        with naming_errors(report), staged_file(report) as file:
             for row in _with_summary(partition_rows(target)):
                 file.write(json.dumps(row).encode() + b"\n")
     if as_json:

@@ -297,7 +297,8 @@ def _run(scan: Scan, to: Destination, options: ExportOptions, *, as_json: bool) 
                     )
                 for one, (start, end) in report.gone.items():
                     notify(
-                        f"gone: {report.location}: {one}: offsets {start} to {end - 1} are not in the source"
+                        f"gone: {report.location}: {one}: offsets {start} to {end - 1} are not in the source, or are "
+                        "before --from"
                     )
     return reports
 

@@ -39,6 +39,7 @@ from kafkafmt.cli.summary import run_summary
 from kafkafmt.cli.values import FILE, Count, complete_files, paths_with_key_ring
 from kafkafmt.cli.verify import run_verify
 from kafkafmt.log.overlaps import LowestOffsets
+from kafkafmt.log.segment import MAX_OFFSET
 
 # The rows of one table. Further rows are printed as further tables.
 _TABLE_ROWS = 500
@@ -56,6 +57,8 @@ class _OffsetRange(click.ParamType[Any]):
         if match is None:
             self.fail(f"{value!r} is not FIRST:END, as in 100:200, 100: or :200", param, ctx)
         first, end = (int(number) if number else None for number in match.groups())
+        if max(first or 0, end or 0) > MAX_OFFSET:
+            self.fail(f"expected offsets of at most {MAX_OFFSET}, found {value!r}", param, ctx)
         if first is not None and end is not None and end <= first:
             self.fail(f"{value!r} holds no offset: FIRST is included, END is not", param, ctx)
         return first, end
@@ -185,7 +188,7 @@ def inspect(
     selects = selects_batches or parquet is not None
     if force and parquet is None and html is None:
         raise click.UsageError("--force is for --parquet and --html")
-    if is_verifying and (selects or is_summary or deep):
+    if is_verifying and (selects or is_summary or deep or from_segment_start):
         raise click.UsageError(
             "--verify checks whole files: expected no option but --topics, --json, --engine and --master"
         )

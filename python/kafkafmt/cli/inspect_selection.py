@@ -222,6 +222,7 @@ class Selection:
     def _found_from(self, source: SourceFile, lowest: int) -> Iterator[SoundBatches | DamagedBatch]:
         first, end = self.bounds.of(source)
         left_out = 0
+        lowest = lowest or -MAX_OFFSET  # a damaged base offset may be negative
         for found in walk(source, self.progress):
             if isinstance(found, DamageFound):
                 self._report(found)
@@ -234,15 +235,18 @@ class Selection:
                 if left_out and last_offsets[-1] >= lowest:
                     self._report_left_out(source, left_out)
                     left_out = 0
-                wanted = last_offsets >= max(lowest, first or 0)
+                wanted = last_offsets >= (lowest if first is None else max(lowest, first))
                 ends = end is not None and bool((last_offsets >= end - 1).any())
                 if end is not None:  # the next batch begins at the end or after it
                     wanted[int((last_offsets >= end - 1).argmax()) + 1 if ends else len(wanted) :] = False
                     wanted &= found.run.index["base_offset"] < end
                 if last_offsets[-1] >= lowest:
-                    self.lowest.add(source.path, int(last_offsets[-1]) + 1)
+                    self.lowest.add(source.path, source.segment, int(last_offsets[-1]) + 1)
                 if wanted.any():
                     yield replace(found, run=found.run if wanted.all() else select_batches(found.run, wanted))
+                stop = self.lowest.stop_of(source.path, source.segment, int(last_offsets[-1]) + 1)
+                if stop is not None and (end is None or stop < end):
+                    self._report(DamageFound.by_next_segment(source, found.run, stop))
                 if ends:
                     return
         if left_out:

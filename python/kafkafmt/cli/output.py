@@ -29,10 +29,15 @@ from rich.progress import Task as ProgressTask
 from rich.table import Table
 from rich.text import Text
 
+from kafkafmt._util.files import naming_errors
+from kafkafmt._util.visible import visible
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+# What errors call it.
+STANDARD_OUTPUT = "standard output"
 _GAP = 2  # between the columns of a table
 _LEAST_WIDTH = 8
 _ERASE_LINE_AND_SHOW_CURSOR = b"\r\x1b[2K\x1b[?25h"
@@ -41,34 +46,28 @@ _LAST_MILLISECOND = 253402300799999  # of the year 9999
 
 def print_json(row: object) -> None:
     """Print an object as JSON, in one line on standard output."""
-    sys.stdout.write(json.dumps(row) + "\n")
+    print_text(json.dumps(row) + "\n")
+
+
+def print_text(text: str) -> None:
+    """Print a text on standard output as it is. Raises OSError, which names standard output."""
+    with naming_errors(STANDARD_OUTPUT):
+        sys.stdout.write(text)
 
 
 def print_lines(lines: NDArray[np.uint8]) -> None:
     """Print ASCII lines on standard output, without a copy unless it is a terminal."""
     if sys.stdout.isatty():  # the lines go above a progress bar
-        sys.stdout.write(lines.tobytes().decode("ascii"))
+        print_text(lines.tobytes().decode("ascii"))
         return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(lines.data)
+    with naming_errors(STANDARD_OUTPUT):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(lines.data)
 
 
 def notify(message: str) -> None:
     """Print a message for people, in one line on standard error."""
     click.echo(visible(message), err=True)
-
-
-def visible(text: str) -> str:
-    """Return a text with escapes for characters that are not printable.
-
-    Clients of a broker choose names, and a terminal executes the control sequences in them.
-
-    >>> print(visible("orders \x1b[2J"))
-    orders \\x1b[2J
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
@@ -95,12 +94,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_column(label, justify=justify, width=width, no_wrap=not is_last, overflow=overflow)
     for row in cells:
         table.add_row(*map(Text, row))
-    if title is not None:
-        console.print(Text(visible(title), "bold"), soft_wrap=True)
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        sys.stdout.write(line.rstrip() + "\n")
+    with naming_errors(STANDARD_OUTPUT):
+        if title is not None:
+            console.print(Text(visible(title), "bold"), soft_wrap=True)
+        with console.capture() as capture:
+            console.print(table)
+        for line in capture.get().splitlines():
+            sys.stdout.write(line.rstrip() + "\n")
+        sys.stdout.flush()
 
 
 def _narrow(widths: list[int], yielding: Sequence[int], total: int) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from kafkafmt.cli.options import needs
+from kafkafmt.cli.output import print_text
 from kafkafmt.cli.record_options import schemas_of_options
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def print_rendered(row: Mapping[str, Any]) -> None:
         if value.error is not None:
             text = base64.b64encode(value.data).decode()
             parts.append(f'"{name}_error": {json.dumps(value.error)}, "{name}_base64": "{text}"')
-    sys.stdout.write(f"{{{', '.join(parts)}}}\n")
+    print_text(f"{{{', '.join(parts)}}}\n")
 
 
 _NULL = Rendered("null")

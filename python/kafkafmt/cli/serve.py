@@ -34,7 +34,7 @@ from kafkafmt.cli.server_options import (
     tls_options,
     users,
 )
-from kafkafmt.cli.values import FILE, Address, Count, Folder, LocalPath, Size
+from kafkafmt.cli.values import FILE, KEY_RING, Address, Count, Folder, LocalPath, Size
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.server.topics_file import read_topics_file
 from kafkafmt.storage import RemotePath, StoragePath
@@ -265,4 +265,15 @@ def _warnings(options: ServeOptions, users_file: Path | None) -> Iterator[tuple[
                     {"file": str(options.topics_file.path), "topic": topic},
                 )
     allowed = "read and write all topics" if options.allow_produce else "read all topics"
-    yield from security_warnings(options, allowed, [users_file])
+    yield from security_warnings(options, allowed, [users_file, *_key_files()])
+
+
+def _key_files() -> list[Path]:
+    """Return the files of keys in `--key-ring` that exist. What is wrong with the ring is an error where it is used."""
+    from kafkafmt.storage.keys import KeyRing, KeyRingError
+
+    path = click.get_current_context().meta.get(KEY_RING)
+    try:
+        return [] if path is None else [file for file in KeyRing(Path(path)).files if file.is_file()]
+    except KeyRingError:
+        return []

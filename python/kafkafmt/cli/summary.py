@@ -86,7 +86,7 @@ def _here(
             if source.is_overlapped(lowest):
                 found.counts["overlapping_segments"] += 1
             for _, last_offset in found.offsets.values():
-                lowest.add(source.path, last_offset + 1)
+                lowest.add(source.path, source.segment, last_offset + 1)
             yield found
 
 

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt._util.sizes import parse_size
-from kafkafmt.storage import RemotePath, StoragePath, is_uri, storage_path
+from kafkafmt.storage import RemotePath, StoragePath, is_uri, no_folder_reason, storage_path
 from kafkafmt.storage.locations import with_view_option, without_secrets
 from kafkafmt.types import TopicPartition
 
@@ -83,7 +83,7 @@ class Size(click.ParamType[int]):
 
 
 class Count(click.IntRange):
-    """A number from `least` to `most`; None: without an upper limit."""
+    """A number from `least` to `most`; None: as large as a C integer of 64 bits."""
 
     name = "n"
 
@@ -95,6 +95,8 @@ class Count(click.IntRange):
             number = int(value)
         except ValueError:
             self.fail(f"expected a whole number, found {value!r}", param, ctx)
+        if number > _MOST:
+            self.fail(f"expected at most {_MOST}, found {value}", param, ctx)
         found: int = super().convert(number, param, ctx)
         return found
 
@@ -194,29 +196,26 @@ class Folder(click.ParamType[StoragePath]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StoragePath:
         if isinstance(value, Path | RemotePath):
             return value
-        if not is_uri(value) or Path(value).exists():
-            return self._local(value, param, ctx)
         try:
-            found = storage_path(with_key_ring(value, ctx))
-            if self._must_exist and not found.is_dir():
-                self.fail(f"{found}: {'not a folder' if found.exists() else 'no such folder'}", param, ctx)
-            return found
-        except (ValueError, OSError) as error:
+            if not is_uri(value) or Path(value).exists():
+                found: StoragePath = Path(value)
+            else:
+                found = storage_path(with_key_ring(value, ctx))
+            reason = no_folder_reason(found) if self._must_exist else None
+        except OSError as error:
+            self.fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), param, ctx)
+        except ValueError as error:
             self.fail(str(error), param, ctx)
         except ImportError:
             self.fail(f"{without_secrets(value)}: {NEEDS_PYARROW}", param, ctx)
+        if reason is not None:
+            self.fail(f"{found}: {reason}", param, ctx)
+        return found.resolve() if self._must_exist else found
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         return complete_folders(ctx, param, incomplete)
-
-    def _local(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        if not self._must_exist:
-            return Path(value)
-        path = click.Path(exists=True, file_okay=False, path_type=Path, resolve_path=True)
-        found: Path = path.convert(value, param, ctx)
-        return found
 
 
 class Address(NamedTuple):

@@ -62,8 +62,9 @@ def verify(
     damaged range it prints the positions of its start and of the next valid batch, and the offsets around it. A
     partial batch or zeros at the end of the last segment are no damage: a broker may be writing there.
 
-    A finding is another defect: two segments of a log contain the same offset, or an .index or .timeindex is wrong or
-    missing. It counts as missing only if another segment of the log has an index.
+    A finding is another defect: two segments of a log contain the same offset, a segment has an offset below its name,
+    or an .index or .timeindex is wrong or missing. It counts as missing only if another segment of the log has an
+    index.
 
     A note is no defect: retention and compaction may leave a gap in the offsets between two segments, and a segment of
     0 bytes before the last. A segment that was deleted since it was listed is reported as gone.

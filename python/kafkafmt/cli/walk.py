@@ -12,7 +12,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import Progress, damage_row, is_expected_tail
 from kafkafmt.log import Damage, SegmentRecords, find_damage
 from kafkafmt.records.batch import RecordBatch
-from kafkafmt.records.runs import slice_run
+from kafkafmt.records.runs import first_offsets, out_of_order, slice_run
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
@@ -48,15 +48,28 @@ class DamageFound:
         with source.open(error.position or 0) as records:
             return cls(damage_row(_first_damage(records, error)))
 
+    @classmethod
+    def by_next_segment(cls, source: SourceFile, run: BatchRun, stop: int) -> DamageFound:
+        """Return the damage for the last batch of a segment, which has offsets of the next one, from `stop` on."""
+        number = len(run) - 1
+        expected = int(run.index["last_offset"][number - 1]) + 1 if number else None
+        words = f"less than {stop}, where the next segment begins"
+        damage = _misplaced(source, run, number, expected, words)
+        return cls(damage_row(replace(damage, next_offset=stop)))
+
 
 def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | DamagedBatch | DamageFound]:
     """Yield all batches in order, also those with a wrong CRC. After damage, continue with the next valid batch.
+
+    A batch whose CRC is correct and whose offsets do not ascend is yielded, and then reported: no CRC covers its base
+    offset.
 
     progress: called before each run and at the end, with the number of bytes passed since its last call.
     """
     with source.open() as records:
         position, size, reported = 0, records.size_in_bytes, 0
         expected_offset: int | None = None
+        least_offset = 0 if source.segment is None else source.segment.base_offset
         try:
             while position < size:
                 try:
@@ -66,7 +79,10 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
                         valid = run.valid()
                         stop = len(run) if valid.all() else int(valid.argmin())
                         if stop:
-                            yield SoundBatches(slice_run(run, 0, stop), records.max_decompressed_bytes)
+                            sound = slice_run(run, 0, stop)
+                            yield SoundBatches(sound, records.max_decompressed_bytes)
+                            for damage in _out_of_order(source, sound, expected_offset or least_offset):
+                                yield DamageFound(damage_row(damage))
                             last = RecordBatch(run, stop - 1, records.max_decompressed_bytes)
                             position, expected_offset = last.position + last.size_in_bytes, last.next_offset
                         if stop < len(run):
@@ -82,6 +98,31 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
                     position = damage.end_position
         finally:  # the caller may stop before the end
             progress(size - reported)
+
+
+def _out_of_order(source: SourceFile, run: BatchRun, next_offset: int) -> Iterator[Damage]:
+    for number in out_of_order(run.index, next_offset).nonzero()[0].tolist():
+        expected = int(run.index["last_offset"][number - 1]) + 1 if number else next_offset
+        yield _misplaced(source, run, number, expected, f"{expected} or more")
+
+
+def _misplaced(
+    source: SourceFile, run: BatchRun, number: int, expected_offset: int | None, words: str
+) -> Damage:
+    row = run.index[number]
+    firsts = first_offsets(run.index[number : number + 2]).tolist()
+    position, last = int(row["position"]), int(row["last_offset"])
+    return Damage(
+        "invalid",
+        source.path,
+        position,
+        position + int(row["size"]),
+        firsts[0],
+        last,
+        expected_offset,
+        firsts[1] if len(firsts) > 1 else None,
+        f"offsets of a log ascend: expected {words}, found {firsts[0]} to {last}",
+    )
 
 
 def _first_damage(records: SegmentRecords, error: KafkaFormatError) -> Damage:

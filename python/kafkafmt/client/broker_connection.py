@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 
-from kafkafmt.client.handshake import authenticate, negotiate_versions, uses_sasl
+from kafkafmt.client.handshake import MAX_HANDSHAKE_BYTES, authenticate, negotiate_versions, uses_sasl
 from kafkafmt.client.response_reader import ResponseReader
 from kafkafmt.client.sent_requests import (
     AnsweredRequest,
@@ -281,7 +281,7 @@ class BrokerConnection:
     async def _negotiate(self) -> None:
         """Exchange the messages that come before the requests of `send`: at first, and when a SASL session ends."""
         self._parser = KafkaProtocol(
-            client_id=self._config["client_id"], receive_message_max_bytes=self._max_frame_bytes
+            client_id=self._config["client_id"], receive_message_max_bytes=MAX_HANDSHAKE_BYTES
         )
         if self.versions is None:
             self.versions, self.versions_response = await negotiate_versions(self._exchange, self._config)

@@ -125,8 +125,7 @@ class FetchPlan:
         if is_wanted:
             node_id = self._node_of(key, partition, now)
             if node_id is None:
-                self._control.cluster.request_update()
-                self.retry(key, partition)
+                self._look_up(key, partition, now)
         if partition.node_id is not None and partition.node_id != node_id:
             self._withdraw(key, partition)
         if node_id is None:
@@ -158,6 +157,16 @@ class FetchPlan:
             cluster.request_update()
         leader: int | None = cluster.leader_for_partition(key)
         return None if leader == -1 else leader
+
+    def _look_up(self, key: TopicPartition, partition: PartitionProgress, now: float) -> None:
+        """Request the metadata of a partition without a known leader, once in `retry_backoff_ms`.
+
+        The backoff is that of the request. Once the metadata has the leader, the partition is fetched at once.
+        """
+        if now >= partition.next_look_up:
+            partition.next_look_up = now + self._backoff_s
+            self._control.cluster.request_update()
+            self._io.call_later(self._backoff_s, self.touch, key)
 
     def _withdraw(self, key: TopicPartition, partition: PartitionProgress) -> None:
         if partition.node_id is not None:

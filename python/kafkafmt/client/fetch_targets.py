@@ -30,6 +30,7 @@ class PartitionProgress:
     queued_bytes: fetched, and not taken by the caller.
     node_id: of the broker whose session has it; None for none.
     is_stopped: after an error that the caller must handle.
+    next_look_up: when the metadata may be requested again, if it has no leader.
     follower, follower_until: the replica to fetch from in place of the leader, and how long (KIP-392).
     """
 
@@ -41,5 +42,6 @@ class PartitionProgress:
     queued_bytes: int = 0
     node_id: int | None = None
     is_stopped: bool = False
+    next_look_up: float = 0.0
     follower: int | None = None
     follower_until: float = 0.0

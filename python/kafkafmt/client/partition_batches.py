@@ -16,7 +16,7 @@ from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.runs import of_aborted_transactions, slice_run, sound_part
-from kafkafmt.records.trimming import trimmed_run
+from kafkafmt.records.trimming import base_offset_of, trimmed_run
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class PartitionBatches:
         records = MemoryRecords(self._data)
         after = records.position_after(error)
         if after < records.end_position:
-            offset = int(_row_at(records, after)["base_offset"])
+            offset = base_offset_of(next(records.runs(after)))
         elif error.position is not None and error.last_offset is not None:
             row = _row_at(records, error.position)
             offset = int(row["base_offset"]) + int(row["count"])

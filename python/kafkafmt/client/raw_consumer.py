@@ -38,8 +38,8 @@ class RawConsumer(BaseConsumer):
 
     budget: a MemoryBudget that bounds the bytes that are fetched and not returned. Several consumers may share it.
     fetch_raw_bytes: must be True, as it is by default. `Consumer(fetch_raw_bytes=True)` is a RawConsumer (KIP-712).
-    keep_control_batches: return control batches, too, for a copy that is equal byte for byte. Requires
-        `isolation_level="read_uncommitted"`.
+    keep_control_batches: return control batches, too, for a log in which transactions end as in this one. With
+        `read_committed` those of aborted transactions come without the batches of these.
     trim_first_batch: False to return a batch that the position lies in whole, as it is stored. No batch is opened then.
 
     `poll` and iteration raise CorruptRecordError for a damaged batch, after the batches before it were returned. They
@@ -63,11 +63,6 @@ class RawConsumer(BaseConsumer):
         for name in ("key_deserializer", "value_deserializer"):
             if configs.get(name) is not None:
                 raise ValueError(f"{name}: expected None: a RawConsumer returns batches as they are")
-        if configs.get("keep_control_batches") and configs.get("isolation_level") == "read_committed":
-            raise ValueError(
-                "keep_control_batches: expected isolation_level='read_uncommitted': control batches are of no use "
-                "without the batches of aborted transactions"
-            )
         super().__init__(*topics, **configs)
         self._options = BatchOptions(
             check_crcs=self.config["check_crcs"],
@@ -84,9 +79,9 @@ class RawConsumer(BaseConsumer):
         return self._fetches.fetched_bytes
 
     def stop_at(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Fetch no more of a partition once all before its offset was fetched, in this assignment and in later ones.
+        """Stop fetching each partition when all batches before its offset were fetched.
 
-        The last batches that are returned may end after the offset.
+        This also applies to later assignments. The last batch that is returned may end after the offset.
         """
         self._engine.stop_at(offsets)
 

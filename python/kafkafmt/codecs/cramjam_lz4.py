@@ -1,8 +1,8 @@
 """The functions of the packages lz4.frame and lz4.block that `lz4_` uses, on the block functions of cramjam.
 
 They serve from Python 3.14 on: the package lz4 has no wheels for free-threaded Python. Frames are read and written
-here. cramjam decompresses a block into memory of the frame's block size, so output is bounded. Blocks that refer to
-earlier blocks are decompressed in Python, which is slow; Kafka's clients do not write them.
+here. cramjam decompresses a block into memory of at most the frame's block size, so output is bounded. Blocks that
+refer to earlier blocks are decompressed in Python, which is slow; Kafka's clients do not write them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _HISTORY_BYTES = 64 * 1024
 _KAFKAS_HEADER = _FRAME_MAGIC + b"\x60\x40\x82"  # independent blocks of 64 KiB, no content size, no checksums
 _END_MARK = bytes(_SIZE_LENGTH)
 _LEAST_HIGH_LEVEL = 3  # lower levels are the fast mode
+_MAX_EXPANSION = 255  # of a block: each byte that continues a length adds at most as much
 
 
 class LZ4BlockError(Exception):
@@ -43,9 +44,10 @@ def decompress(source: bytes | memoryview, uncompressed_size: int) -> bytes:
 
 
 def _decompressed(source: bytes | memoryview, most: int) -> memoryview:
-    output = bytearray(most)
+    # No more than the block can hold: clearing 4 MiB takes a millisecond, and a payload may have millions of blocks.
+    output = bytearray(min(most, len(source) * _MAX_EXPANSION))
     try:
-        size = blocks.decompress_block_into(source, output, most)
+        size = blocks.decompress_block_into(source, output, len(output))
     except DecompressionError as error:
         raise LZ4BlockError(str(error)) from error
     return memoryview(output)[:size]

@@ -1,11 +1,12 @@
 """Make Arrow arrays of buffers, and numpy arrays of Arrow's buffers, without a copy of the values.
 
-pyarrow's `array`, `scalar` and `to_numpy` are avoided: they import pandas if it is installed. That costs every Python
-worker of a Spark executor half a second and 50 MB.
+pyarrow's `array`, `scalar` and `to_numpy`, and numpy's `asarray` of an Arrow array, are avoided: they import pandas if
+it is installed. That costs every Python worker of a Spark executor half a second and 50 MB.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +45,18 @@ def string_array(
     """Return an Arrow array of bytes or text, by `kind`. String i is data[offsets[i]:offsets[i + 1]]."""
     buffers = [bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
+
+
+def text_array(texts: Sequence[str], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return texts as an Arrow array. valid: False where an entry is null; None if there are no nulls.
+
+    Raises OverflowError if the texts take 2^31 bytes or more in all.
+    """
+    parts = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    if offsets[-1] > _MAX_STRING_BYTES:
+        raise OverflowError(f"{offsets[-1]} bytes do not fit into one column with int32 offsets")
+    return string_array(pa.string(), offsets.astype(np.int32), b"".join(parts), valid)
 
 
 def view_array(views: NDArray[np.uint8], valid: NDArray[np.bool_] | None, buffers: list[Any]) -> pa.Array:
@@ -87,9 +100,22 @@ def int64_values(array: pa.Array) -> NDArray[np.int64]:
     return np.frombuffer(data, np.int64, len(array), array.offset * np.dtype(np.int64).itemsize)
 
 
+def true_values(array: pa.Array) -> NDArray[np.bool_]:
+    """Return which entries of an array of booleans are true. Null is not."""
+    if not len(array):
+        return np.empty(0, np.bool_)
+    values, valid = _bits(array, array.buffers()[1]), valid_values(array)
+    return values if valid is None else values & valid
+
+
 def valid_values(array: pa.Array) -> NDArray[np.bool_] | None:
     """Return a boolean per entry, False for null. Returns None if there are no nulls."""
     if not array.null_count:
         return None
-    bits = np.frombuffer(array.buffers()[0], np.uint8)
-    return np.unpackbits(bits, bitorder="little")[array.offset : array.offset + len(array)].astype(np.bool_)
+    return _bits(array, array.buffers()[0])
+
+
+def _bits(array: pa.Array, buffer: pa.Buffer) -> NDArray[np.bool_]:
+    """Return the bits of a buffer of an array, one an entry."""
+    bits = np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)

@@ -377,7 +377,7 @@ def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
 def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    from kafkafmt.columns.arrow import list_array, string_array
+    from kafkafmt.columns.arrow import list_array, string_array, text_array
 
     if offsets[-1] == 0:
         return pa.nulls(len(offsets) - 1, kind)
@@ -385,7 +385,7 @@ def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:  # a key is not UTF-8: decode it as Java does
-        names = pa.array([key.decode("utf-8", "replace") for key in names.to_pylist()], pa.string())
+        names = text_array([key.decode("utf-8", "replace") for key in names.to_pylist()])
     pairs = pa.StructArray.from_arrays(
         [names, string_array(pa.binary(), *values)], fields=list(kind.value_type)
     )

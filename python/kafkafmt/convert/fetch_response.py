@@ -115,9 +115,16 @@ class FetchSend(SizedSend):
             conversion.convert_next()
 
     def release_chunk(self) -> None:
-        """Release the chunk that is partly written; see `LazyDownConvertSend.release_chunk`."""
+        """Release the chunk that is partly written, and records that were made beforehand for parts after it.
+
+        All of them are converted again; see `LazyDownConvertSend.release_chunk`.
+        """
         if self._conversion is not None:
             self._conversion.release_chunk()
+        for part in self._parts:
+            if isinstance(part, LazyDownConvertRecords):
+                self._waiting_bytes -= part.first_bytes
+                part.forget_first()
 
     def write_to(self, channel: Channel | socket.socket) -> int:
         """Offer the channel the next bytes, once; return how many it took. Returns 0 if all bytes are written.

@@ -28,7 +28,7 @@ from kafkafmt.convert.exact_size import Promise, is_worthwhile, walk
 from kafkafmt.convert.options import ConversionOptions, ConversionStats
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
-from kafkafmt.records.channel import Channel, SizedSend, write_bytes
+from kafkafmt.records.channel import Channel, SizedSend, raise_truncated, write_bytes
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.records.runs import chunk_ranges
 from kafkafmt.types import CodecLike, TopicPartition, check_int
@@ -118,7 +118,7 @@ class LazyDownConvertRecords(Records):
         # Where the first batch with a result begins, and where the batch after it begins. The end if there is none.
         self._start = self._rest_position = records.start_position
         first = self._convert_first(limit_bytes)
-        self._converts = bool(self._first)
+        self._converts, self._first_end = bool(self._first), self._rest_position
         if first is None:
             size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
             self._sent_end = records.end_position
@@ -198,13 +198,33 @@ class LazyDownConvertRecords(Records):
             self._first, self._rest_position = b"", self._start
             self._first_stats = ConversionStats(seconds=self._first_stats.seconds)
 
+    def first_again(self, stats: ConversionStats) -> bytes:
+        """Convert what was converted beforehand once more, after `forget_first`. Returns the same bytes.
+
+        The conversion adds its statistics to `stats`. Raises KafkaFormatError, and OSError or EOFError if the source
+        cannot be read.
+        """
+        converter = Converter(self._options, stats, max_output_bytes=self._most_first_bytes)
+        size = self._first_end - self._start
+        try:
+            run = next(self.source.runs(self._start, run_bytes=size, reuse_memory=True), None)
+            if run is None:
+                raise_truncated(self._start, size)
+            converter.convert(run)
+        except KafkaFormatError as error:
+            raise self.source.with_source(error) from None
+        return bytes(converter.output)
+
+    @property
+    def _most_first_bytes(self) -> int:
+        """The most bytes that are converted beforehand, if the first batch is not larger. Without a codec: no limit."""
+        return sys.maxsize if self._options.codec is None else chunk_memory_bytes(self.chunk_size)
+
     def _convert_first(self, limit_bytes: int | None) -> np.void | None:
         """Convert the first batch with a result; with a codec, all of its chunk. Return its index row, or None."""
         to_magic, first_offset, codec = self.to_magic, self.first_offset, self._options.codec
-        run_bytes, most_bytes = min(self.chunk_size, _FIRST_BYTES), sys.maxsize
-        if codec is not None:
-            run_bytes, most_bytes = self.chunk_size, chunk_memory_bytes(self.chunk_size)
-        converter = Converter(self._options, self._first_stats, max_output_bytes=most_bytes)
+        run_bytes = min(self.chunk_size, _FIRST_BYTES) if codec is None else self.chunk_size
+        converter = Converter(self._options, self._first_stats, max_output_bytes=self._most_first_bytes)
         try:
             for run in self.source.runs(run_bytes=run_bytes, reuse_memory=True):
                 passed = number = 0
@@ -348,11 +368,11 @@ class LazyDownConvertSend(SizedSend):
         self.stats = ConversionStats()
         self.error: KafkaFormatError | None = None
         super().__init__(records.size_in_bytes)
-        self._memory = memory
         self._pending, chunks = records.started(self.stats, memory)
         self._pending = self._pending[: self._remaining]
-        # Set while the pending bytes are the first converted batch, and not a chunk.
+        # Set while the pending bytes are those that were converted beforehand, and not a chunk.
         self._records = records if len(self._pending) else None
+        self._first_bytes = records.first_bytes
         self._chunks: ConvertedChunks | None = chunks
         self._taken = 0  # bytes already written of the pending ones, also after these were released
         self._failure: Exception | None = None
@@ -362,7 +382,7 @@ class LazyDownConvertSend(SizedSend):
         """The bytes of memory that the next `write_to` needs for a chunk; 0 if none. A large batch may need more."""
         if self._chunks is None or len(self._pending):
             return 0
-        return self._chunks.needed_bytes
+        return self._chunks.needed_bytes if self._records is None else self._first_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -394,7 +414,9 @@ class LazyDownConvertSend(SizedSend):
 
     def read_next(self) -> bool:
         """Read the source of the next chunk; return whether converting it may take long; see `ConvertedChunks`."""
-        return bool(self.needed_bytes) and self._chunks is not None and self._chunks.read_next()
+        if not self.needed_bytes or self._chunks is None:
+            return False
+        return self._records is not None or self._chunks.read_next()
 
     def convert_next(self) -> None:
         """Make the next chunk, unless one is pending. `write_to` calls this, too.
@@ -407,15 +429,14 @@ class LazyDownConvertSend(SizedSend):
     def release_chunk(self) -> None:
         """Release the memory of the chunk that is partly written, for other sends. Only with `memory`.
 
-        The next `write_to` converts the chunk again.
+        The next `write_to` converts the chunk again, to the same bytes: a TLS socket accepts no fewer than it was
+        offered before.
         """
         if not self.held_bytes or self._chunks is None:
             return
         self._pending = _NOTHING
         if self._records is not None:
             self._records.forget_first()
-            self._chunks = self._records.rest(self.stats, self._memory)
-            self._records = None
         else:
             self._chunks.rewind()
 
@@ -425,10 +446,13 @@ class LazyDownConvertSend(SizedSend):
         if self._chunks is None:
             return memoryview(_FILLER)
         try:
-            return next(self._chunks)
+            return next(self._chunks) if self._records is None else self._first_again(self._records)
         except StopIteration:
             pass
         except KafkaFormatError as error:
+            if self._taken:  # padding cannot follow a part of a message
+                self._failure = error
+                raise
             self.error = error
         except Exception as failure:  # a failed read, not damaged data: padding must not replace the rest
             self._failure = failure
@@ -436,3 +460,10 @@ class LazyDownConvertSend(SizedSend):
         self._chunks.release()
         self._chunks = None
         return memoryview(padding_header(self._remaining) + _FILLER)
+
+    def _first_again(self, records: LazyDownConvertRecords) -> memoryview:
+        """Return what was converted beforehand. Its records are counted already, the time is not."""
+        stats = ConversionStats()
+        first = records.first_again(stats)
+        self.stats.seconds += stats.seconds
+        return memoryview(first)

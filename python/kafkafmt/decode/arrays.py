@@ -11,6 +11,9 @@ import pyarrow as pa
 from kafkafmt.columns.arrow import number_array
 from kafkafmt.decode.payloads import Payloads
 
+# What Arrow raises for values that a type cannot have. Some casts fail only if there is a value, or a null.
+MISFITS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
 
 def payload_bytes(payloads: Payloads, row: int) -> bytes:
     """Return the bytes of one payload."""
@@ -36,13 +39,13 @@ def binary_array(payloads: Payloads) -> pa.Array:
 
 
 def chunk_error_rows(count: int, operation: Callable[[int, int], Any]) -> Iterator[int]:
-    """Yield the rows with which `operation(start, end)` on rows raises ArrowInvalid, found by halving."""
+    """Yield the rows with which `operation(start, end)` on rows raises one of MISFITS, found by halving."""
     ranges = [(0, count)]
     while ranges:
         start, end = ranges.pop()
         try:
             operation(start, end)
-        except pa.ArrowInvalid:
+        except MISFITS:
             if end - start == 1:
                 yield start
             else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kafkafmt.columns.arrow import text_array
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
 from kafkafmt.decode.evolving import EvolvingDecoder
@@ -65,7 +66,7 @@ class ColumnDecoder:
 
         Raises OverflowError if the values of several payloads do not fit into one column.
         """
-        frames = frames_of(column, headers, self.side, self.framing, self.format)
+        frames = self._by_decoder(frames_of(column, headers, self.side, self.framing, self.format))
         count = len(column)
         errors = dict(frames.errors)
         parts = []
@@ -91,6 +92,17 @@ class ColumnDecoder:
             parts.append((rows, decoded.array))
             errors.update((int(rows[index]), message) for index, message in decoded.errors.items())
         return DecodedPayloads(in_row_order(self.type, parts, count), errors)
+
+    def _by_decoder(self, frames: Frames) -> Frames:
+        """Return frames with a writer for each decoder. Ids count only if schemas are looked up by them.
+
+        Otherwise payloads could have any id, and each of them would get a decoder that is kept.
+        """
+        if self.kind is not None and self.format != "json" and not isinstance(self.schemas, Schema):
+            return frames
+        known: dict[Writer, int] = {}
+        numbers = [known.setdefault(Writer(None, found.message), len(known)) for found in frames.writers]
+        return frames._replace(writers=tuple(known), groups=np.array([*numbers, -1])[frames.groups])
 
     def _decoder(self, writer: Writer) -> PayloadDecoder | str:
         """Return the decoder of the payloads of a writer, or why there is none."""
@@ -216,5 +228,6 @@ def _error_column(errors: Mapping[int, str], count: int) -> pa.Array:
     if not errors:
         return pa.nulls(count, pa.string())
     rows = np.array(sorted(errors), np.int64)
-    texts = pa.array([errors[row] for row in rows.tolist()], pa.string())
+    # A registry may have names with surrogates alone, which no column can have.
+    texts = text_array([errors[row].encode("utf-8", "backslashreplace").decode() for row in rows.tolist()])
     return in_row_order(pa.string(), [(rows, texts)], count)

@@ -46,10 +46,10 @@ class Decoding(DecodingOptions):
 
         columns: the columns of the result, in order, before those with errors. topics: of the records, to find the
         newest schemas. sample: returns batches of the first records with the columns that it is given; it is called
-        only if neither `reader_schema` nor the topics tell the type. known: columns of earlier records. A type that is
+        only if neither `reader_schema` nor the topics have the type. known: columns of earlier records. A type that is
         inferred has their fields, with the same types, and then those that are new. Columns without fields are ignored.
 
-        Raises UserError if the type of a column cannot be told, and SchemaError and SchemaSourceError.
+        Raises UserError if the type of a column cannot be determined, and SchemaError and SchemaSourceError.
         """
         from kafkafmt.decode.planning import plan_decoder
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkafmt.columns.arrow import number_array
-from kafkafmt.decode.arrays import chunk_error_rows
+from kafkafmt.columns.arrow import number_array, true_values, valid_values
+from kafkafmt.decode.arrays import MISFITS, chunk_error_rows
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, SchemaError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SHOWN_CHARACTERS = 40
 
@@ -26,8 +30,8 @@ class EvolvingDecoder:
         self.type = kind
         self._decoder = decoder
         try:
-            evolved(pa.nulls(0, decoder.type), kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            evolved(pa.nulls(1, decoder.type), kind)
+        except MISFITS as error:
             raise SchemaError(
                 f"{decoder.type} cannot be read as {kind}: {' '.join(str(error).split())}"
             ) from None
@@ -38,7 +42,7 @@ class EvolvingDecoder:
         array = decoded.array
         try:
             return DecodedPayloads(evolved(array, self.type), decoded.errors)
-        except pa.ArrowInvalid:
+        except MISFITS:
             errors = dict(decoded.errors)
         for row in chunk_error_rows(
             len(array), lambda start, end: evolved(_rows(array, start, end), self.type)
@@ -54,7 +58,7 @@ class EvolvingDecoder:
 def evolved(
     array: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None
 ) -> pa.Array:
-    """Return an array as another type. Raises ArrowInvalid if a value does not fit.
+    """Return an array as another type. Raises one of MISFITS if a value does not fit.
 
     convert: how the arrays in a nested one become others; None for this function.
     """
@@ -91,16 +95,25 @@ def _ensure_finite(array: pa.Array, result: pa.Array) -> None:
     """Raise ArrowInvalid if a number, or the text of one, became infinite. Casts check the range of integers only."""
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         return
-    infinite = np.isinf(result.to_numpy(zero_copy_only=False))
+    infinite = _infinite_values(result)
     if not infinite.any():
         return
     if pa.types.is_floating(array.type):
-        infinite &= np.isfinite(array.to_numpy(zero_copy_only=False))
+        infinite &= ~_infinite_values(array)
     elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):  # text may say "inf"
-        has_digit = pc.match_substring_regex(array, "[0-9]").fill_null(False)
-        infinite &= has_digit.to_numpy(zero_copy_only=False)
+        infinite &= true_values(pc.match_substring_regex(array, "[0-9]"))
     if infinite.any():
         raise pa.ArrowInvalid(f"{array[int(infinite.argmax())]} is beyond the range of {result.type}")
+
+
+def _infinite_values(array: pa.Array) -> NDArray[np.bool_]:
+    """Return which entries of an array of floating numbers are infinite. Null is not."""
+    if array.null_count == len(array):
+        return np.zeros(len(array), np.bool_)
+    numbers = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype(), array.offset + len(array))
+    infinite: NDArray[np.bool_] = np.isinf(numbers[array.offset :])
+    valid = valid_values(array)
+    return infinite if valid is None else infinite & valid
 
 
 def _rows(array: pa.Array, start: int, end: int) -> pa.Array:
@@ -127,7 +140,7 @@ def _misfit(row: pa.Array, kind: pa.DataType, path: str) -> str:
     for part, part_kind, part_path in parts:
         try:
             evolved(part, part_kind)
-        except pa.ArrowInvalid:
+        except MISFITS:
             return _misfit(part, part_kind, part_path)
     place = f"field {path}: " if path else ""
     shown = row.to_string(indent=0, skip_new_lines=True)[1:-1]

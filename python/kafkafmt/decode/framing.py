@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from kafkafmt.decode.binary_rows import BinaryRows
-from kafkafmt.decode.grouping import group_rows
+from kafkafmt.decode.grouping import group_rows, rows_of_groups
 from kafkafmt.decode.message_names import (
     APICURIO_REFS,
     GLUE_INDEXES,
@@ -144,8 +144,8 @@ class _FrameBuilder:
         if names_in is self.rows:
             self.starts[rows] = stops
         first, groups = group_rows(keys)
-        for group, row in enumerate(first.tolist()):
-            members = rows[groups == group] if len(first) > 1 else rows
+        for row, places in zip(first.tolist(), rows_of_groups(groups, len(first)), strict=True):
+            members = rows[places]
             message: Message | None = None
             if self.names is not None:
                 try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkafmt.columns.arrow import number_array
+from kafkafmt.columns.arrow import int64_values, number_array, text_array, true_values
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
 
 
@@ -19,9 +19,8 @@ def header_values(headers: Any, name: str, *, first: bool = False) -> BinaryRows
     import pyarrow.compute as pc
 
     entries = headers.flatten()
-    parents = np.asarray(pc.list_parent_indices(headers))
-    named = pc.equal(entries.field("key"), name)
-    chosen = np.flatnonzero(np.asarray(named.fill_null(False).cast(pa.uint8())))
+    parents = int64_values(pc.list_parent_indices(headers))
+    chosen = np.flatnonzero(true_values(pc.equal(entries.field("key"), text_array([name])[0])))
     if first:
         chosen = chosen[::-1]
     places = np.full(len(headers), -1, np.int64)

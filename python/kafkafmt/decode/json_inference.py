@@ -14,6 +14,7 @@ from kafkafmt.decode.payloads import Payloads, SchemaError
 
 _SCALARS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 _INT64 = range(-(1 << 63), 1 << 63)
+_MAX_FIELDS = 10_000  # names that are data, such as the ids of users, would become columns without an end
 
 
 def infer_json_type(payloads: Iterable[Payloads], known: pa.DataType | None = None) -> pa.DataType:
@@ -25,7 +26,8 @@ def infer_json_type(payloads: Iterable[Payloads], known: pa.DataType | None = No
 
     known: the type of earlier objects. Its fields come first, and keep their types, except those that JSON lacks.
 
-    Raises SchemaError if no payload is a JSON object with fields, and no type is known.
+    Raises SchemaError if no payload is a JSON object with fields, and no type is known, and if there are more than
+    10,000 fields.
     """
     decoder = JsonDecoder(pa.large_string(), text_fields=frozenset({()}))
     found: dict[str, Any] = {}
@@ -40,7 +42,21 @@ def infer_json_type(payloads: Iterable[Payloads], known: pa.DataType | None = No
     kind = _merged(known, _arrow_type(found))
     if kind is None:
         raise SchemaError("no record has a JSON object with fields to infer a type from: give reader_schema")
+    if (count := _field_count(kind)) > _MAX_FIELDS:
+        raise SchemaError(
+            f"the records have {count} fields of JSON; at most {_MAX_FIELDS} are inferred: give reader_schema"
+        )
     return kind
+
+
+def _field_count(kind: pa.DataType) -> int:
+    """Return how many fields a type has, with those of its fields and of its items."""
+    count, waiting = 0, [kind]
+    while waiting:
+        found = waiting.pop()
+        count += found.num_fields
+        waiting += [found.field(place).type for place in range(found.num_fields)]
+    return count
 
 
 def _add(known: Any, value: Any) -> Any:

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import count
@@ -25,6 +24,7 @@ import pyarrow as pa
 
 from kafkafmt.decode.json_ import JsonDecoder
 from kafkafmt.decode.payloads import PayloadDecoder, Schema, SchemaError
+from kafkafmt.decode.schema_text import document_of
 
 _MAX_DEPTH = 64
 _MAX_SCHEMAS = 20_000  # definitions that refer to each other multiply
@@ -83,10 +83,7 @@ def _arrow_type(schema: Schema) -> tuple[pa.DataType, frozenset[tuple[str, ...]]
 
 
 def _parsed(schema: Schema) -> Any:
-    try:
-        document = json.loads(schema.content)
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(f"expected a JSON Schema; {' '.join(str(error).split())}") from None
+    document = document_of(schema, "a JSON Schema")
     if not isinstance(document, dict | bool):
         raise SchemaError(f"expected a JSON Schema as an object; found {type(document).__name__}")
     return document
@@ -238,11 +235,16 @@ def _referred(reference: str, place: _Place) -> tuple[Any, _Place]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict) and key in found:
             found = found[key]
-        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+        elif isinstance(found, list) and _is_index(key, found):
             found = found[int(key)]
         else:
             raise SchemaError(f"$ref {reference}: the schema has no {key}")
     return found, place
+
+
+def _is_index(key: str, items: list[Any]) -> bool:
+    """Return whether a part of a JSON pointer is an index of a list. It may have thousands of digits."""
+    return key.isdecimal() and len(key) <= len(str(len(items))) and int(key) < len(items)
 
 
 def _anchors_of(document: Any) -> dict[str, Any]:

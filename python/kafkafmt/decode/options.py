@@ -41,7 +41,7 @@ SCHEMA_KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf
 
 
 class DecodingError(UserError):
-    """A key or a value cannot be decoded, and errors are to be raised."""
+    """A key or a value cannot be decoded. Raised with `on_error="raise"`."""
 
 
 @dataclass(frozen=True)

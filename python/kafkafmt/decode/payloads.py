@@ -44,6 +44,26 @@ class Schema:
     references: tuple[tuple[str, Schema], ...] = field(default=(), hash=False)
     message: Message = (0,)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare each pair of schemas once, however many paths in their graphs lead to it."""
+        if not isinstance(other, Schema):
+            return NotImplemented
+        seen: set[tuple[int, int]] = set()
+        waiting = [(self, other)]
+        while waiting:
+            one, two = waiting.pop()
+            if one is two or (id(one), id(two)) in seen:
+                continue
+            seen.add((id(one), id(two)))
+            if (one.kind, one.content, one.message) != (two.kind, two.content, two.message):
+                return False
+            if [name for name, _ in one.references] != [name for name, _ in two.references]:
+                return False
+            waiting += zip(
+                (found for _, found in one.references), (found for _, found in two.references), strict=True
+            )
+        return True
+
 
 class Payloads(NamedTuple):
     """Payloads without their framing: payload i is data[starts[i]:ends[i]].

@@ -159,6 +159,7 @@ class DeltaTable:
         written = _writer_properties(latest, options)
 
         def merge(table: _Table, properties: CommitProperties) -> None:
+            before = table.version()
             (
                 table.merge(latest, same, "s", "t", writer_properties=written, commit_properties=properties)
                 .when_matched_delete(f"s.`{DELETED}` AND {newer}")
@@ -166,6 +167,8 @@ class DeltaTable:
                 .when_not_matched_insert(values, f"NOT s.`{DELETED}`")
                 .execute()
             )
+            if table.version() == before:  # deltalake commits no merge that changes no row, nor its offsets
+                table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
 
         after = self._committed(commit, state, merge)
         self.abort(commit.files)

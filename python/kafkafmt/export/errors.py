@@ -19,3 +19,11 @@ class TableConflictError(ExportError):
 
 class OffsetsGoneError(ExportError):
     """The source no longer has, or never had, the offset at which the table ends."""
+
+
+class NoRecordsError(ExportError):
+    """The columns of a new table are those of its records, and there are none yet. location: the table."""
+
+    def __init__(self, message: str, location: str) -> None:
+        super().__init__(message)
+        self.location = location

@@ -29,11 +29,13 @@ def export_topics(
         source: a scan; or what `kafkafmt.scan` takes as its source.
         destination: a folder or URI, in which each topic gets a table of its name; or a `Destination`, which can have a
             catalog, options of the format, and one table for all topics.
+        options: None for the defaults.
         format: parquet, delta or iceberg, if `destination` is text.
-        scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan.
+        scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan. `isolation` is
+            read_committed by default.
 
     A table that fails leaves the others unaffected, and its report has the error. Raises ExportError and ScanError for
-    arguments that have no meaning, and what `Scan.ranges` raises.
+    invalid arguments, and what `Scan.ranges` raises.
     """
     found = destination_of(destination, format)
     return list(run_export(source_scan(source, scanned), found, options or ExportOptions()))
@@ -53,9 +55,12 @@ def destination_of(destination: str | Destination, kind: str) -> Destination:
 
 
 def source_scan(source: Scan | Path | Iterable[Path], scanned: dict[str, Any]) -> Scan:
-    """Return a scan, or the scan of a source with these arguments. Raises ExportError for arguments beside a scan."""
+    """Return a scan, or the scan of a source with these arguments, by default of its committed records.
+
+    Raises ExportError for arguments beside a scan.
+    """
     if not isinstance(source, Scan):
-        return scan(source, **scanned)
+        return scan(source, **{"isolation": "read_committed", **scanned})
     if scanned:
         raise ExportError(f"{min(scanned)}: expected no arguments of a scan beside a scan")
     return source

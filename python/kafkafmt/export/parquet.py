@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkafmt._util.files import sync_path
+from kafkafmt._util.files import make_folder, sync_path
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
@@ -194,5 +194,5 @@ def _move(source: StoragePath, target: StoragePath) -> None:
         source.storage.delete(source)
     else:
         assert isinstance(target, Path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         source.rename(target)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkafmt._util.sizes import MIB
-from kafkafmt.export.errors import ExportError, OffsetsGoneError, TableConflictError
+from kafkafmt.decode.payloads import SchemaError
+from kafkafmt.export.errors import ExportError, NoRecordsError, OffsetsGoneError, TableConflictError
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.partitioning import PartitionField, ensure_partitioned, parse_partitioning
@@ -72,12 +73,14 @@ class ExportOptions:
     """How topics are exported.
 
     partition_by: of a new table: columns, and year, month, day or hour of timestamps, as "topic, day(timestamp)".
-    flatten: whether the fields of values that are records are columns. on_offsets_gone: what to do if the source no
-    longer has the offset at which the table ends, or ends before it: fail, or continue at the first later one that it
-    has or gets. processes: that the tasks are for. mode: append; or upsert: the table has the latest row of each key,
-    and records without a value remove it.
+    flatten: whether each field of a decoded value becomes a column.
+    on_offsets_gone: what to do if the source lacks the offset at which the table ends: fail, or continue at the next
+        offset that the source has or gets.
+    processes: the number of processes that run the tasks.
+    mode: append; or upsert: the table has the latest row of each key, and records without a value remove it.
+    write: how files are written.
 
-    Raises ExportError, in one line, for values that have no meaning.
+    Raises ExportError, in one line, for invalid values.
     """
 
     partition_by: str | tuple[PartitionField, ...] = ()
@@ -189,8 +192,9 @@ def plan_table(
 ) -> ExportPlan:
     """Plan the export of a table, whose lease this takes: `commit` or `abort` the plan.
 
-    topic: None for a table of all topics. Raises TableConflictError if another export is running, SchemaConflictError,
-    OffsetsGoneError, ExportError, and what the scan raises.
+    topic: None for a table of all topics. Raises TableConflictError if another export is running, NoRecordsError if
+    nothing tells the columns of a new table, SchemaConflictError, OffsetsGoneError, ExportError, and what the scan
+    raises.
     """
     run = uuid.uuid4().hex
     table = open_table(destination, topic)
@@ -198,7 +202,7 @@ def plan_table(
         table.begin(run)
         state, rest, gone = _rest(table, scan, options)
         named = _named(topic, scan)
-        scan = _scan_of_rest(scan, rest, state, options)
+        scan = _scan_of_rest(scan, rest, state, options, table.location)
         is_flat = is_flattened(scan.schema, flatten=options.flatten)
         columns = _columns(named, scan, table, state, options)
         fields = _partitioning(table, columns, state, options)
@@ -236,7 +240,10 @@ def preview_table(
     table = open_table(destination, topic)
     state, rest, _ = _rest(table, scan, options)
     named = _named(topic, scan)
-    scan = _scan_of_rest(scan, rest, state, options)
+    try:
+        scan = _scan_of_rest(scan, rest, state, options, table.location)
+    except NoRecordsError:
+        return TablePreview(topic, table.location, rest, scan_columns(None, flatten=options.flatten), (), 0)
     columns = _columns(named, scan, table, state, options)
     _partitioning(table, columns, state, options)
     _upserts(table, columns, state, options, is_flat=is_flattened(scan.schema, flatten=options.flatten))
@@ -263,7 +270,8 @@ def _rest(
             if options.on_offsets_gone == "fail":
                 raise OffsetsGoneError(
                     f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
-                    f"found {start} as the first one: the records between are not in the source"
+                    f"found {start} as the first one: the records between are not in the source, or are before the "
+                    "time at which the scan begins"
                 )
             gone[one] = OffsetRange(following, start)
             rest[one] = OffsetRange(start, end)
@@ -272,7 +280,8 @@ def _rest(
         elif following > end and options.on_offsets_gone == "fail" and scan.is_whole:
             raise OffsetsGoneError(
                 f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
-                f"found {end} as the end: the topic was created anew or truncated, or the source is an older copy"
+                f"found {end} as the end: the topic was created anew or truncated, the source is an older copy, or "
+                "the table has records of a transaction that is still open"
             )
     return state, rest, gone
 
@@ -287,9 +296,20 @@ def _scan_of_rest(
     rest: Mapping[TopicPartition, OffsetRange],
     state: TableState,
     options: ExportOptions,
+    where: str,
 ) -> ScanSource:
-    """Return the scan of the offsets that the table lacks. Types that are inferred have the columns of the table."""
-    return scan.continuing(rest, scan_columns(state.schema, flatten=options.flatten))
+    """Return the scan of the offsets that the table lacks. Types that are inferred have the columns of the table.
+
+    where: the table, for messages. Raises NoRecordsError if a new table has no records to infer types from.
+    """
+    found = scan.continuing(rest, scan_columns(state.schema, flatten=options.flatten))
+    try:
+        _ = found.schema
+    except SchemaError as error:
+        if state.schema is None and not any(end > start for start, end in rest.values()):
+            raise NoRecordsError(f"{where}: {error}", where) from error
+        raise
+    return found
 
 
 def _columns(

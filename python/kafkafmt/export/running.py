@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.export.errors import ExportError
+from kafkafmt.export.errors import ExportError, NoRecordsError
 from kafkafmt.export.plan import ExportOptions, ExportPlan, ScanSource, plan_table, sources_of
 from kafkafmt.jobs.worker_processes import die_with_parent, interrupts_blocked, interrupts_held
 from kafkafmt.storage.locations import without_secrets
@@ -94,9 +94,11 @@ def run_export(
 def planned(
     topic: str | None, scan: ScanSource, destination: Destination, options: ExportOptions
 ) -> ExportPlan | TableReport:
-    """Plan the export of a table, or return the report of its failure."""
+    """Plan the export of a table, or return its report: of a failure, or of a topic without records and columns."""
     try:
         return plan_table(topic, scan, destination, options)
+    except NoRecordsError as error:
+        return TableReport(topic, error.location)
     except FAILURES as error:
         return TableReport(topic, topic or without_secrets(destination.target), error=error)
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkafmt._util.files import open_regular
+from kafkafmt._util.files import make_folder, open_regular
 from kafkafmt._util.locks import try_lock
 from kafkafmt.export.errors import TableConflictError
 from kafkafmt.storage import RemotePath, is_temporary_name, read_file, storage_of, write_file
@@ -95,7 +95,7 @@ class RunLease:
             self._descriptor = -1
 
     def _lock(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         descriptor = open_regular(folder / _LOCK, os.O_RDWR | os.O_CREAT)
         try:
             if not try_lock(descriptor):

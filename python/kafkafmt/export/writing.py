@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafkafmt._util.files import sync_path
+from kafkafmt._util.files import make_folder, sync_path
 from kafkafmt.export.schemas import ERRORS, KAFKA_PREFIX, VALUE
 from kafkafmt.export.tables import DataFile
 from kafkafmt.storage import storage_of
@@ -141,7 +141,7 @@ class TableWriter:
             local = self._layout.folder / (path + self._layout.suffix)
         footers: list[pq.FileMetaData] = []
         with _naming(local):
-            local.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(local.parent)
             sink = pa.OSFile(str(local), "wb")
             writer = pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._settings())
         return _OpenFile(path, local, partition, writer, sink, footers)

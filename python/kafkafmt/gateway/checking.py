@@ -40,7 +40,8 @@ Level = Literal["ok", "warning", "failure"]
 _SECONDS = 10.0
 # Errors of connections to a broker whose listener has another security protocol.
 _OTHER_PROTOCOL = re.compile(
-    "the broker closed the connection$|IllegalSaslState|UNEXPECTED_EOF_WHILE_READING|WRONG_VERSION_NUMBER"
+    "the broker closed the connection$|Invalid frame length"
+    "|IllegalSaslState|UNEXPECTED_EOF_WHILE_READING|WRONG_VERSION_NUMBER"
 )
 # The versions of requests that Java clients of a release send: one for each API. Clients of 0.8 and 0.9 have no other,
 # because they cannot ask which versions a broker takes. For later clients it is the lowest that they know.

@@ -10,6 +10,7 @@ from kafka import errors
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.gateway.routes import Broker
+from kafkafmt.gateway.told_versions import VersionsForStrangers
 from kafkafmt.server.request import Message
 
 # Values of the field `key_type` of FindCoordinator.
@@ -66,6 +67,7 @@ class ClusterView:
     def __init__(self) -> None:
         self.brokers: dict[int, Address] = {}
         self.controller_id: int | None = None
+        self.versions_for_strangers = VersionsForStrangers()
         self._leaders: dict[str, dict[int, int]] = {}
         self._names: dict[UUID, str] = {}
         self._coordinators: dict[tuple[Broker, str], tuple[int, int]] = {}  # node, and when it was learned

@@ -55,14 +55,15 @@ class DownConversionPolicy:
 
     def forget_answers(self) -> None:
         """Ask the cluster again: a client of this gateway has changed the configuration of topics."""
-        self._answers.clear()
+        self._answers = {}  # an answer that is on its way, to an earlier question, is kept in the former one
 
     async def converts(self, topic: str, upstreams: Upstreams) -> bool:
         """Return whether a topic's records are converted. upstreams: the client's. Raises UpstreamError, KafkaError."""
         given = self._given.get(topic)
         if given is not None:
             return given
-        until, answer = self._answers.get(topic, (0.0, True))
+        answers = self._answers
+        until, answer = answers.get(topic, (0.0, True))
         if self._clock() < until:
             return answer
         upstream = await upstreams.any()
@@ -72,9 +73,9 @@ class DownConversionPolicy:
         described = await self._describe(topic, upstream)
         if described is None:
             return True
-        if len(self._answers) >= _MAX_TOPICS:
-            self._answers.clear()
-        self._answers[topic] = self._clock() + _ANSWER_SECONDS, described
+        if len(answers) >= _MAX_TOPICS:
+            answers.clear()
+        answers[topic] = self._clock() + _ANSWER_SECONDS, described
         return described
 
     async def _describe(self, topic: str, upstream: Upstream) -> bool | None:

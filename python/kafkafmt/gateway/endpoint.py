@@ -110,7 +110,7 @@ class Gateway:
             options.downconversion_codec,
             options.kept_bytes,
         )
-        return ClientSession(
+        session = ClientSession(
             stream,
             upstreams,
             self._advertised,
@@ -119,6 +119,8 @@ class Gateway:
             options.write_timeout,
             on_end,
         )
+        session.is_authenticated = options.users is None
+        return session
 
     def _own_of(self, stream: Stream) -> Callable[[Iterable[int]], int | None] | None:
         """Return what finds the broker of a client's listener among all brokers; None if it stands for all of them."""
@@ -141,6 +143,7 @@ class Gateway:
     async def _accept(self, session: Any, user: str, password: str | None) -> None:
         """Let a client that SASL has authenticated reach the cluster. Raises AuthenticationError, UpstreamError."""
         await self._identity().accept(session.upstreams, user, password)
+        session.is_authenticated = True
 
 
 async def open_worker_gateway(

@@ -12,8 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from kafka.errors import KafkaProtocolError
+
 from _kafkafmt.client.fetch_walk import FetchResponseWalk, ShareResponseWalk
 from _kafkafmt.client.produce import decode_produce_response
+from kafkafmt._util.sizes import MIB
 from kafkafmt.gateway.passing import PassedResponse, PassedResponses
 from kafkafmt.gateway.walking import ResponseWalker
 from kafkafmt.server.heads import read_varint
@@ -31,6 +34,8 @@ _UNKNOWN_TAG, _ANOTHER_UNKNOWN_TAG = 127, 126
 _NO_TAGS = b"\0"
 _EMPTY_ARRAY = b"\1"
 _CONTINUES = 0x80
+# The most bytes of a response that are held until it is whole: names, offsets, error codes and addresses.
+_MOST_HELD_BYTES = 64 * MIB
 
 
 def without_addresses(tags: bytearray) -> bytearray:
@@ -45,6 +50,13 @@ def without_addresses(tags: bytearray) -> bytearray:
             return tags
         position += size
     return tags
+
+
+def hold(held: bytearray, data: memoryview) -> None:
+    """Add bytes of a response to those that are held. Raises KafkaProtocolError if they are too many."""
+    if len(held) + len(data) > _MOST_HELD_BYTES:
+        raise KafkaProtocolError(f"expected {_MOST_HELD_BYTES} bytes at most without records, found more")
+    held += data
 
 
 def unknown_tags(size: int) -> bytes:
@@ -107,7 +119,7 @@ class _HintedAtEnd(PassedResponse, ABC):
     def take(self, data: memoryview) -> None:
         self._left -= len(data)
         if self._end is not None:
-            self._end += data
+            hold(self._end, data)
         else:
             end = self._walker.count(data)
             if end:
@@ -175,7 +187,7 @@ class HintedProduce(PassedResponse):
         super().begin(size)
 
     def take(self, data: memoryview) -> None:
-        self._held += data
+        hold(self._held, data)
         self._left -= len(data)
         if self._left:
             return

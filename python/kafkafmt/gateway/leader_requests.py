@@ -28,7 +28,7 @@ from kafkafmt.gateway.split_fetch import MergedFetch, Wanted
 from kafkafmt.gateway.split_fetch import encode_part as encode_fetch_part
 from kafkafmt.gateway.split_produce import MergedProduce
 from kafkafmt.gateway.split_produce import encode_part as encode_produce_part
-from kafkafmt.gateway.upstream import Upstream
+from kafkafmt.gateway.upstream import Upstream, uncounted_memory
 from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.server.errors import MalformedRequestError
 from kafkafmt.server.heads import Head, read_varint
@@ -143,7 +143,9 @@ class LeaderRequests:
             if request.acks == _NO_ACKS:
                 await upstream.send(pieces)
             else:
-                upstream.connection.send(pieces, correlation_id, merged.taking(rows), timeout_s=math.inf)
+                upstream.connection.send(
+                    pieces, correlation_id, merged.taking(rows), uncounted_memory, math.inf
+                )
 
     # Fetch
 

@@ -9,6 +9,7 @@ the brokers, and responses the client, in the order of the requests.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -31,9 +32,10 @@ from kafkafmt.gateway.leaders import topic_name
 from kafkafmt.gateway.versions import FIRST_BATCHES
 from kafkafmt.server.errors import MalformedRequestError, RequestError
 from kafkafmt.server.metrics import Conversions
-from kafkafmt.server.produced_records import RefusedRecordsError, checked_run
+from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.wire import encode_response
+from kafkafmt.server.yielding import yielding_between
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -55,6 +57,8 @@ _NEWEST_WITH_NAMES = 12
 # The largest batch that brokers can take: the broker has the limit of the topic.
 _MAX_BATCH_BYTES = 2**31 - 1
 _NOT_APPENDED = -1
+# The response for more partitions is made in a thread: in the loop it would take more than 10 ms.
+_MANY_PARTITIONS = 1000
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
 
@@ -64,12 +68,14 @@ class UnansweredProduceError(RequestError):
 
 
 class _Part(NamedTuple):
-    """The records for one partition. number: of its row in the request."""
+    """The records for one partition. number: of its row in the request. size_bytes, stats: of their conversion."""
 
     number: int
     topic: str
     partition: int
     records: Buffer
+    size_bytes: int
+    stats: ConversionStats
 
 
 class _Converted(NamedTuple):
@@ -94,6 +100,7 @@ class _ProduceAnswers:
         self.unanswered = 0
         self._responses = responses
         self._request = request
+        self._making: asyncio.Task[None] | None = None
 
     @property
     def error_code(self) -> int:
@@ -112,7 +119,24 @@ class _ProduceAnswers:
         if self.unanswered or self.is_begun or not self._responses.is_next(self):
             return
         self.is_begun = True
-        frame = encode_response(self._request.correlation_id, _response(self._request, self.by_number))
+        if len(self.by_number) > _MANY_PARTITIONS:
+            self._making = asyncio.get_running_loop().create_task(self._write_from_thread())
+        else:
+            self._write(self._frame())
+
+    async def _write_from_thread(self) -> None:
+        try:
+            frame = await asyncio.to_thread(self._frame)
+        except Exception as error:
+            self._responses.fail(error)
+            return
+        if self._responses.is_next(self):  # the client has not disconnected meanwhile
+            self._write(frame)
+
+    def _frame(self) -> bytearray:
+        return encode_response(self._request.correlation_id, _response(self._request, self.by_number))
+
+    def _write(self, frame: bytearray) -> None:
         self._responses.write(None, memoryview(frame))
         self._responses.end()
 
@@ -126,7 +150,7 @@ class TranslatedProduce:
         self._upstreams = upstreams
         self._responses = responses
         self._work = work
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._max_decompressed_bytes = min(max_decompressed_bytes, MAX_DECOMPRESSED_BYTES)
         self._limited_log = RateLimitedLog()
 
     async def answer(self, frame: Buffer, client: ClientEvents) -> None:
@@ -141,7 +165,7 @@ class TranslatedProduce:
                 f"Produce of {memoryview(frame).nbytes} bytes: expected version 0 to 2"
             )
         answers = _ProduceAnswers(self._responses, request)
-        parts = await self._parts(frame, request, client, answers)
+        parts = await self._parts(frame, request, answers)
         by_leader = await self._upstreams.by_leader(parts, lambda part: (part.topic, part.partition))
         for part, error_code in by_leader.refused:
             answers.by_number[part.number] = _Answer(error_code)
@@ -149,8 +173,13 @@ class TranslatedProduce:
         is_answered = request.acks != _NONE
         if is_answered:
             self._responses.expect(answers)
+        conversions = Conversions()
         for upstream, of_one in by_leader.parts:
+            for part in of_one:
+                conversions.add(part.topic, part.size_bytes, part.stats)
             await self._send(upstream, request, of_one, answers)
+        if conversions.records:  # of topics that exist: clients must not choose what metrics are about
+            client.converted(ApiKey.Produce, conversions)
         if is_answered:
             answers.on_turn()
         elif answers.error_code:
@@ -159,15 +188,13 @@ class TranslatedProduce:
                 f"Produce with acks 0: {errors.for_code(answers.error_code).__name__}"
             )
 
-    async def _parts(
-        self, frame: Buffer, request: ProduceRequest, client: ClientEvents, answers: _ProduceAnswers
-    ) -> list[_Part]:
+    async def _parts(self, frame: Buffer, request: ProduceRequest, answers: _ProduceAnswers) -> list[_Part]:
         """Return what is to be sent to brokers: converted records. Others are answered."""
         parts: list[_Part] = []
         names = [topic_name(topic) for topic in request.topics]
-        conversions = Conversions()
         converted = await self._work.convert(partial(self._converted, memoryview(frame), request))
-        for number, (row, one) in enumerate(zip(request.partitions, converted, strict=True)):
+        rows = enumerate(zip(request.partitions, converted, strict=True))
+        async for number, (row, one) in yielding_between(rows):
             topic = names[row["topic"]]
             if isinstance(one, RefusedRecordsError):
                 self._limited_log.write(_log.info, topic, "records refused", topic=topic, error=str(one))
@@ -175,10 +202,8 @@ class TranslatedProduce:
             elif one is None:
                 answers.by_number[number] = _Answer(errors.NoError.errno)
             else:
-                parts.append(_Part(number, topic, int(row["partition"]), one.records))
-                conversions.add(topic, int(row["size"]), one.stats)
-        if conversions.records:
-            client.converted(ApiKey.Produce, conversions)
+                partition, size_bytes = int(row["partition"]), int(row["size"])
+                parts.append(_Part(number, topic, partition, one.records, size_bytes, one.stats))
         return parts
 
     def _converted(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafka import errors
 
+from kafkafmt._util.sizes import MIB
+from kafkafmt.client.sent_requests import new_memory
 from kafkafmt.gateway.errors import (
     UnsupportedUpstreamError,
     UpstreamAuthenticationError,
@@ -32,6 +34,9 @@ REFUSALS = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanis
 _WAITS_MS = ("rebalance_timeout_ms", "session_timeout_ms", "timeout_ms")
 # The bytes of a response are held as they are received, and as the frame that is decoded. Later they are held encoded.
 _DECODED_COPIES = 2
+# The most bytes of a response that is held whole and is not counted. It is small: it has no records, and is not a
+# client's.
+_MOST_UNCOUNTED_BYTES = 64 * MIB
 # Decoding a larger response takes more than 10 ms.
 _LARGE_RESPONSE_BYTES = 64 * 1024
 
@@ -118,7 +123,7 @@ class Upstream:
             on_response(upstream_error(self.connection, error) if response is None else response)
 
         timeout_s = self._timeout_s + broker_waits_s
-        self.connection.send(pieces, correlation_id, take, timeout_s=timeout_s)
+        self.connection.send(pieces, correlation_id, take, uncounted_memory, timeout_s)
 
     async def request_held(
         self,
@@ -180,6 +185,15 @@ class Upstream:
             await memory.take(measured.decoded_bytes + measured.payload_bytes)
         decode = partial(decode_response, response, message.API_KEY, message.API_VERSION)
         return await _call(decode, len(response))
+
+
+def uncounted_memory(size: int) -> memoryview:
+    """Return memory for a response that is not counted. Raises KafkaProtocolError if it is too large."""
+    if size > _MOST_UNCOUNTED_BYTES:
+        raise errors.KafkaProtocolError(
+            f"a response of {size} bytes: expected {_MOST_UNCOUNTED_BYTES} at most, without records"
+        )
+    return new_memory(size)
 
 
 async def _call(function: Callable[[], _Result], size: int) -> _Result:

@@ -77,13 +77,18 @@ class _ClusterBrokers:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         problem: OSError = ConnectionError(f"no address of {host}")
+        # The time of the whole connection, so that an address that does not answer leaves some for the others.
+        seconds = self.config["socket_connection_setup_timeout_ms"] / 1000 / max(len(found), 1)
         for family, kind, protocol, _, address in found:
             opened = socket.socket(family, kind, protocol)
             opened.setblocking(False)
             try:
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 keep_alive(opened)
-                await loop.sock_connect(opened, address)
+                await asyncio.wait_for(loop.sock_connect(opened, address), seconds)
+            except asyncio.TimeoutError:
+                opened.close()
+                problem = ConnectionError(f"{address[0]}: not connected within {seconds:g} s")
             except OSError as error:
                 opened.close()
                 problem = error

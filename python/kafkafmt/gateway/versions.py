@@ -11,6 +11,7 @@ from kafka.protocol.metadata import ApiVersionsResponse
 
 from kafkafmt.gateway.routes import Broker, broker_of
 from kafkafmt.gateway.splitting import SPLITS
+from kafkafmt.gateway.told_versions import ToldVersions
 from kafkafmt.gateway.translations import TRANSLATIONS, passed_version
 from kafkafmt.server.api_versions import ApiVersionsApi
 
@@ -49,17 +50,24 @@ def is_offered(api_key: int, *, has_own: bool, is_single: bool) -> bool:
     return broker is not Broker.BETWEEN and (broker is not Broker.OWN or has_own or is_single)
 
 
-async def answer_versions(request: Request, upstream: Upstream, is_offered: Callable[[int], bool]) -> Message:
-    """Answer ApiVersions with the versions that the broker takes, and those that the gateway translates.
+def told_versions(upstream: Upstream) -> ToldVersions:
+    """Return what the broker of a connection has told the gateway itself. Raises UnsupportedUpstreamError.
 
-    A broker takes ApiVersions only once before SASL, so it is not asked again: its response to the gateway itself
-    serves. A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions
-    (KIP-511).
+    A broker takes ApiVersions only once before SASL, so it is not asked again.
     """
     newest = upstream.version(ApiKey.ApiVersions, _NEWEST[ApiKey.ApiVersions])
+    return ToldVersions(newest, upstream.connection.versions_response)
+
+
+async def answer_versions(request: Request, told: ToldVersions, is_offered: Callable[[int], bool]) -> Message:
+    """Answer ApiVersions with the versions that a broker takes, and those that the gateway translates.
+
+    A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions
+    (KIP-511).
+    """
+    newest, known = told
     if request.version > newest:
         return await ApiVersionsApi({ApiKey.ApiVersions: range(newest + 1)}).answer(request)
-    known = upstream.connection.versions_response
     features = known.supported_features or []
     if request.version < _WITH_ZERO_FEATURES:
         features = [one for one in features if one.min_version > 0]

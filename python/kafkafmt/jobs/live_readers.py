@@ -26,7 +26,7 @@ from _kafkafmt.batches.scan import BatchRun
 from kafkafmt._util.closing import Closing
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.client.errors import CorruptFetchedBatchError
-from kafkafmt.errors import CorruptRecordError
+from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.jobs.readers import Readers
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.records.runs import first_offset, joined_runs, slice_run
@@ -345,8 +345,13 @@ class LiveReaders(Readers, Closing):
             return
         self._received[topic_partition] = int(last_offsets[-1]) + 1
         end = self._ends.get(topic_partition)
-        self._pending[topic_partition].extend([run] if end is None else runs_before(run, end))
-        if end is not None and int(last_offsets[-1]) >= end and not self._pending[topic_partition]:
+        pending = self._pending[topic_partition]
+        try:
+            pending.extend([run] if end is None else runs_before(run, end))
+        except KafkaFormatError as error:  # of a batch that contains the end
+            offset = int(pending[-1].index["last_offset"][-1]) + 1 if pending else expected
+            self.meet(SourceDamage(topic_partition, offset, end, str(error)))
+        if end is not None and int(last_offsets[-1]) >= end and not pending:
             self._positions[topic_partition] = end
 
     def _skip(self, damage: SourceDamage) -> None:

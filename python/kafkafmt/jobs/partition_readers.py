@@ -22,6 +22,7 @@ from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import UnreadTail
 from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.log.topics import Topics, is_chosen, selection_error
+from kafkafmt.storage import no_folder_reason
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ def select_logs(source: StoragePath, topics: Topics = None) -> dict[TopicPartiti
     topics: names and globs, each of which must match a topic. If None, Kafka's own topics of a log directory are left
     out (see `kafkafmt.log.topics`). Raises NoLogsError if `source` is not a folder, or no partition is left.
     """
-    if not source.is_dir():
-        raise NoLogsError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
+    reason = no_folder_reason(source)
+    if reason is not None:
+        raise NoLogsError(f"{source}: {reason}")
     found = LogDirectory(source).folders()
     if not found:
         raise NoLogsError(f"{source}: expected folders of partitions, as <topic>-<partition>, found none")

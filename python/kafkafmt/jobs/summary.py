@@ -18,11 +18,11 @@ import numpy as np
 from _kafkafmt.batches.scan import BatchRun
 from _kafkafmt.columns.columns import ColumnBuilder
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import LogFile, Progress, scan_file
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import Payloads, decompressed_chunks
 from kafkafmt.records.runs import first_timestamps, slice_run
+from kafkafmt.records.trimming import base_offset_of
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class _Reader:
         partition, summary = self._partition, self._summary
         last_offset = int(rows["last_offset"][-1])
         is_known = partition in summary.offsets
-        first_offset = last_offset if is_known else max(_first_offset(run, first), self._from_offset)
+        first_offset = last_offset if is_known else max(base_offset_of(run, first), self._from_offset)
         summary.add_offsets(partition, first_offset, last_offset)
         firsts, lasts = first_timestamps(rows), rows["max_timestamp"]
         firsts, lasts = firsts[firsts != -1], lasts[lasts != -1]
@@ -304,14 +304,6 @@ def _count(counter: Counter[tuple[int, str]], values: NDArray[np.int8], sizes: N
     for number in batches.nonzero()[0].tolist():
         counter[number - 1, "batches"] += int(batches[number])
         counter[number - 1, "bytes"] += int(size_in_bytes[number])
-
-
-def _first_offset(run: BatchRun, number: int) -> int:
-    """Return the first offset of a batch; the last offset for a wrapper whose payload cannot be read."""
-    try:
-        return RecordBatch(run, number).base_offset
-    except KafkaFormatError:
-        return int(run.index["last_offset"][number])
 
 
 def _rows(counter: Counter[tuple[int, str]]) -> list[tuple[int, dict[str, int]]]:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafkafmt.jobs.files import LogFile, Passed, Progress, error_in_words, scan_file
 from kafkafmt.log.index_checks import IndexCheck
-from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment, is_segment_file_name
+from kafkafmt.log.segment import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_INDEX_SUFFIX,
+    Segment,
+    is_segment_file_name,
+)
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.runs import first_offset
 from kafkafmt.storage import StoragePath, storage_of
@@ -32,7 +37,8 @@ class FileCheck:
     tail_bytes: bytes after the last whole batch of the last segment. They are not damage: a broker may be writing, or a
         crash has left them.
     damage: the damaged ranges, in order.
-    findings: other faults: "overlap" with an earlier segment, a wrong "index". Each has a kind and a message.
+    findings: other faults: "overlap" with an earlier segment, an "offset" that is not within the segment, a wrong
+        "index". Each has a kind and a message.
     notes: possible faults, which retention and compaction leave, too: a "gap" before the segment, an "empty segment".
         Each has a kind and a message.
     """
@@ -135,7 +141,7 @@ def check_file(
 
 
 def check_logs(checks: Iterable[FileCheck]) -> Iterator[FileCheck]:
-    """Add overlaps and gaps between the segments of each log to the checks, and yield these.
+    """Add overlaps and gaps between the segments of each log to the checks, and offsets outside of one; yield these.
 
     checks: those of the segments of a log in the order of their base offsets; other files may be among them.
     """
@@ -148,6 +154,7 @@ def check_logs(checks: Iterable[FileCheck]) -> Iterator[FileCheck]:
             yield check
             continue
         base_offset = int(name[:20])
+        _check_offsets(check, base_offset)
         next_offset = base_offset if check.last_offset is None else check.last_offset + 1
         reached, other = before.get(folder, (base_offset, None))
         if other is not None and base_offset < min(reached, next_offset):
@@ -162,6 +169,22 @@ def check_logs(checks: Iterable[FileCheck]) -> Iterator[FileCheck]:
         elif next_offset >= reached:
             before[folder] = next_offset, name
         yield check
+
+
+def _check_offsets(check: FileCheck, base_offset: int) -> None:
+    """Add a finding if a segment has offsets below its name, or too far above it. Readers leave such batches out.
+
+    No CRC covers the base offset of a batch.
+    """
+    if check.base_offset is None or check.last_offset is None:
+        return
+    most = base_offset + MAX_RELATIVE_OFFSET
+    if check.base_offset < base_offset:
+        check.find(
+            "offset", f"expected offsets from {base_offset} on, as the name says, found {check.base_offset}"
+        )
+    elif check.last_offset > most:
+        check.find("offset", f"expected offsets up to {most}, found {check.last_offset}")
 
 
 def totals(checks: Sequence[FileCheck]) -> dict[str, int]:

@@ -17,8 +17,11 @@ from kafkafmt._util.closing import Closing
 from kafkafmt._util.directory_lock import LOCK_FILE, lock_partition_folder
 from kafkafmt._util.files import (
     ensure_regular_or_missing,
+    make_folder,
+    naming_errors,
     open_regular,
     read_regular,
+    replace_file,
     sync_path,
     write_durably,
 )
@@ -41,6 +44,7 @@ from kafkafmt.log.segment import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    Segment,
     segment_file_name,
 )
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
@@ -90,9 +94,7 @@ class LogAppender(Closing):
         self._producers: ProducerStates | None = None
         with contextlib.ExitStack() as undo:
             self._directory_lock = undo.enter_context(lock_partition_folder(self.folder))
-            if not self.folder.exists():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                sync_path(self.folder.parent)
+            make_folder(self.folder)
             self._lock = _locked(self.folder / LOCK_FILE)
             undo.callback(os.close, self._lock)
             self._segment = self._open_last()
@@ -289,9 +291,13 @@ class LogAppender(Closing):
         else:
             segments = segments[-1:]
         for segment in segments:
+            aborted: list[AbortedTransaction] = []
             with segment.open() as records:
                 for run in records.runs(reuse_memory=True):
-                    states.add(run, 0, len(run))
+                    found, tracker = states.aborted_by(run, 0, len(run))
+                    aborted += found
+                    states.add(run, 0, len(run), tracker)
+            _ensure_indexed(segment, aborted)
         return states
 
 
@@ -339,6 +345,20 @@ def _cut_off_transactions(segment: GrowingSegment) -> None:
     os.truncate(path, kept * TRANSACTION_INDEX_DTYPE.itemsize)
 
 
+def _ensure_indexed(segment: Segment, aborted: list[AbortedTransaction]) -> None:
+    """Add the aborted transactions that the `.txnindex` of a segment lacks, durably.
+
+    A `.snapshot` after the segment says that the file has all. Copies, and Spark's sink, write segments without it.
+    """
+    assert isinstance(segment.path, Path)
+    path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+    known = read_transaction_index(path, segment.base_offset, is_active=segment.is_active) or []
+    markers = {one.last_offset for one in known}
+    missing = [one for one in aborted if one.last_offset not in markers]
+    if missing:
+        replace_file(path, transaction_entries(known + missing).tobytes())
+
+
 def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], None]:
     """Add entries to the `.txnindex` of a segment, durably. Returns a function that removes them again."""
     path = log.with_suffix(TRANSACTION_INDEX_SUFFIX)
@@ -350,8 +370,11 @@ def _add_aborted(log: Path, aborted: list[AbortedTransaction]) -> Callable[[], N
             os.truncate(path, size)
 
         try:
-            write_all(descriptor, memoryview(transaction_entries(aborted).tobytes()), size)
-            os.fsync(descriptor)
+            with naming_errors(path):
+                write_all(descriptor, memoryview(transaction_entries(aborted).tobytes()), size)
+                os.fsync(descriptor)
+            if not size:  # the file may be new
+                sync_path(path.parent)
         except OSError:
             take_back()
             raise

@@ -9,14 +9,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from kafkafmt._util.files import naming_errors
 from kafkafmt.errors import InvalidRecordError
 from kafkafmt.log.indexes import DEFAULT_INDEX_INTERVAL_BYTES, IndexBuilder, TimestampOffset
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from kafkafmt.records.runs import first_offsets
+from kafkafmt.records.runs import first_offsets, out_of_order
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
@@ -55,7 +55,8 @@ class BatchWriter:
         rows["position"] += self.size_in_bytes - start
         self._check(rows)
         data = memoryview(run.buffer)[start - run.origin : end - run.origin]
-        write_all(descriptor, data, self.size_in_bytes)
+        with naming_errors(self.path):
+            write_all(descriptor, data, self.size_in_bytes)
         self._take_in(rows)
 
     def resume(self, position: int, highest: TimestampOffset) -> None:
@@ -64,9 +65,15 @@ class BatchWriter:
         self._indexes.resume(position, highest)
 
     def pass_over(self, rows: NDArray[np.void]) -> None:
-        """Check and index batches that the file has already, after the known ones. Raises as `append_run`."""
+        """Check and index batches that the file has already, after the known ones.
+
+        Raises InvalidRecordError for batches that cannot be in a segment: they are data here, and no arguments.
+        """
         if len(rows):
-            self._check(rows)
+            try:
+                self._check(rows)
+            except ValueError as error:
+                raise InvalidRecordError(str(error)) from None
             self._take_in(rows)
 
     def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
@@ -110,14 +117,14 @@ def ensure_ascending(rows: NDArray[np.void], next_offset: int, path: Path) -> No
     """Raise InvalidRecordError if offsets do not ascend from `next_offset` on. path: the file in the error."""
     if not len(rows):
         return
-    bases, lasts = rows["base_offset"], rows["last_offset"]
-    firsts = first_offsets(rows)
-    expected = np.concatenate(([next_offset], lasts[:-1] + 1))
-    wrong = (firsts < expected) | (lasts < firsts)
+    wrong = out_of_order(rows, next_offset)
     if wrong.any():
         number = int(wrong.argmax())
+        bases, lasts = rows["base_offset"], rows["last_offset"]
+        expected = int(lasts[number - 1]) + 1 if number else next_offset
+        found = int(first_offsets(rows[number : number + 1])[0])
         raise InvalidRecordError(
-            f"offsets of a log ascend: expected {expected[number]} or more, found {firsts[number]}",
+            f"offsets of a log ascend: expected {expected} or more, found {found}",
             position=int(rows["position"][number]),
             base_offset=int(bases[number]) if bases[number] >= 0 else None,
             last_offset=int(lasts[number]),

@@ -25,8 +25,9 @@ from kafkafmt.storage import RemotePath, StoragePath, read_file, side_by_side, s
 from kafkafmt.types import TopicPartition
 
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 OFFSET_CHECKPOINTS = (
-    "recovery-point-offset-checkpoint",
+    RECOVERY_POINT_CHECKPOINT,
     "replication-offset-checkpoint",
     LOG_START_OFFSET_CHECKPOINT,
     "cleaner-offset-checkpoint",

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkafmt._util.steps import Steps, finish
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.open_segment import HEAD_BYTES, LogEnd, OpenSegment
 from kafkafmt.log.overlaps import ReadSegments
-from kafkafmt.log.segment import MAX_OFFSET, Segment, check_tail
+from kafkafmt.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, Segment, check_tail
 from kafkafmt.log.segment_files import ListedFiles
 from kafkafmt.log.splitting import Place
+from kafkafmt.records.runs import with_batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,7 +225,11 @@ class EndTracker:
 
         Raises KafkaFormatError if other batches follow that one.
         """
+        base_offset, last_offsets = opened.segment.base_offset, run.index["last_offset"]
         sound = is_valid.nonzero()[0].tolist()
+        # No CRC covers the base offset of a batch: a damaged one must not be the end of the log.
+        while sound and not 0 <= int(last_offsets[sound[-1]]) - base_offset <= MAX_RELATIVE_OFFSET:
+            sound.pop()
         if sound:
             row = run.index[sound[-1]]
             position = int(row["position"])
@@ -238,5 +243,9 @@ class EndTracker:
             self.end = LogEnd(offset, opened.segment.base_offset, end, position, head)
             self.damage = None
             opened.remember(offset, end)
-        if not sound or sound[-1] + 1 < len(run):
-            run.ensure_valid(sound[-1] + 1 if sound else 0)
+        number = sound[-1] + 1 if sound else 0
+        if number < len(run):
+            run.ensure_valid(number)
+            expected = f"{base_offset} to {base_offset + MAX_RELATIVE_OFFSET}"
+            message = f"last offset of a batch: expected {expected}, found {last_offsets[number]}"
+            raise with_batch(InvalidRecordError(message), run, number)

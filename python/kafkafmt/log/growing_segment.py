@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from kafkafmt._util.files import open_regular
+from kafkafmt._util.files import naming_errors, open_regular
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log.batch_writer import BatchWriter, write_all
 from kafkafmt.log.indexes import (
@@ -97,10 +97,8 @@ class GrowingSegment:
         """Append batches `first` to before `stop` of a run. Raises as `SegmentWriter.append`, then without effect."""
         try:
             self._batch_writer.append_run(self._descriptor, run, first, stop)
-        except BaseException as error:
+        except BaseException:
             os.ftruncate(self._descriptor, self.size_in_bytes)
-            if isinstance(error, OSError):
-                raise OSError(error.errno, error.strerror, str(self.path)) from None
             raise
         for suffix, entries in self._batch_writer.new_index_entries().items():
             self._indexes[suffix].append(entries)
@@ -206,9 +204,10 @@ class _GrowingIndex:
     def _write(self, *, durably: bool = False) -> None:
         descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT)
         try:
-            write_all(descriptor, memoryview(self._waiting), self._size)
-            if durably:
-                os.fsync(descriptor)
+            with naming_errors(self._path):
+                write_all(descriptor, memoryview(self._waiting), self._size)
+                if durably:
+                    os.fsync(descriptor)
         finally:
             os.close(descriptor)
         self._size += len(self._waiting)

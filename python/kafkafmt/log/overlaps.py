@@ -20,19 +20,26 @@ import contextlib
 import logging
 from bisect import bisect_right
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
+from kafkafmt.log.listing import list_segments
 from kafkafmt.log.segment import (
+    MAX_OFFSET,
+    MAX_RELATIVE_OFFSET,
     OFFSET_INDEX_SUFFIX,
     Segment,
     SegmentIndexes,
     is_segment_file_name,
     segment_file_name,
 )
+from kafkafmt.records.runs import first_offset
 from kafkafmt.storage import StoragePath, stamp_of, storage_of
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
 
 _LOG = logging.getLogger(__name__)
 
@@ -121,6 +128,7 @@ class LowestOffsets:
     def __init__(self, *, from_segment_start: bool = False) -> None:
         self._log_starts = None if from_segment_start else LogStartOffsets()
         self._reached: dict[StoragePath, tuple[int, int]] = {}
+        self._stops: dict[StoragePath, int | None] = {}
 
     def start_of(self, path: StoragePath) -> int:
         """Return the log start offset of the partition of a segment; 0 for a file that is not a segment."""
@@ -142,10 +150,26 @@ class LowestOffsets:
         base_offset, reached = self._reached.get(path.parent, (-1, 0))
         return reached if base_offset < int(path.stem) else 0
 
-    def add(self, path: StoragePath, next_offset: int) -> None:
-        """Add a segment that was read. next_offset: the offset after its highest one."""
+    def stop_of(self, path: StoragePath, segment: Segment | None, next_offset: int) -> int | None:
+        """Return the offset where the next segment begins, if it contradicts the one after the offsets of a file.
+
+        It does not if segments overlap. segment: the file as it was listed; None for one outside a log.
+        """
+        if segment is None or segment.next_base_offset is None or next_offset <= segment.next_base_offset:
+            return None
+        if path not in self._stops:
+            self._stops[path] = None
+            with contextlib.suppress(OSError, ValueError):
+                spans = SegmentEnds().read_segments(list_segments(path.parent)).spans()
+                self._stops[path] = next((stop for one, _, stop in spans if one.path == path), None)
+        stop = self._stops[path]
+        return stop if stop is not None and stop < next_offset else None
+
+    def add(self, path: StoragePath, segment: Segment | None, next_offset: int) -> None:
+        """Add a file that was read, and its segment as it was listed. next_offset: the one after its highest offset."""
         if is_segment_file_name(path.name):
-            reached = max(self.reached_before(path), next_offset)
+            stop = self.stop_of(path, segment, next_offset)
+            reached = max(self.reached_before(path), next_offset if stop is None else stop)
             self._reached[path.parent] = int(path.stem), reached
 
 
@@ -202,7 +226,15 @@ class SegmentEnds:
         ends = [known[one.path][1] if one.path in known else None for one in closed]
         reached = max((end for end in ends if end is not None), default=0)
         # None for damage at the end of the last segment, which is so read and reported.
-        return [*ends, _intact_end(last, None)[1] if reached > last.base_offset else None]
+        end = _intact_end(last, None)[1] if reached > last.base_offset else None
+        for number, segment in enumerate(closed):
+            reaches = ends[number]
+            if reaches is not None and reaches > segments[number + 1].base_offset:
+                later = [one.base_offset for one in segments[number + 1 :]]
+                if _ends_astray(segment, reaches, later, end):
+                    ends[number] = None
+                    known[segment.path] = known[segment.path][0], None
+        return [*ends, end]
 
     def _warn(self, folder: StoragePath, overlaps: Sequence[Overlap]) -> None:
         for overlap in overlaps:
@@ -245,16 +277,54 @@ def _intact_end(segment: Segment, stamp: Hashable) -> tuple[Hashable, int | None
         return None, None
 
 
+def _ends_astray(segment: Segment, end: int, later: Sequence[int], log_end: int | None) -> bool:
+    """Whether the last batch of a segment, alone of it, has offsets of later segments, and cannot belong there.
+
+    No CRC covers the base offset of a batch. If that of the last one is damaged, the later segments must not seem to be
+    in this one. An offset that follows that of the batch before is not damaged. A merged segment ends where one of those ends that it replaces, and these are never the last one.
+
+    end: the end offset of the segment.
+    later: the base offsets of the later segments.
+    log_end: the end offset of the last segment; None if it is unknown, or no segment reaches into the last one.
+    """
+    with contextlib.suppress(KafkaFormatError, OSError), segment.open() as records:
+        for start in dict.fromkeys((segment.read_indexes().search_start(records, MAX_OFFSET), 0)):
+            before, first = _last_two(records.runs(start, reuse_memory=True))
+            if before is not None or start == 0:  # else the index leads to the last batch itself
+                if first == (segment.base_offset if before is None else before + 1):
+                    return False
+                is_beyond = log_end is not None and end > log_end and first >= later[-1]
+                is_astray = is_beyond or any(first < base < end for base in later)
+                return is_astray and (before is None or before < later[0])
+    return False
+
+
+def _last_two(runs: Iterable[BatchRun]) -> tuple[int | None, int]:
+    """Return the last offset of the batch before the last one, None without one, and the first offset of the last."""
+    before: int | None = None
+    last = reached = -1
+    for run in runs:
+        lasts = run.index["last_offset"]
+        if len(run) > 1:
+            before = int(lasts[-2])
+        elif reached >= 0:
+            before = reached
+        last, reached = first_offset(run, len(run) - 1), int(lasts[-1])
+    return before, last
+
+
 def find_readable_end(segment: Segment) -> int:
     """Find the offset after the last readable batch of a segment. Damage is skipped."""
     with contextlib.suppress(KafkaFormatError), segment.open() as records:
         return _read_end_index(segment).find_next_offset(records)
     found, position = segment.base_offset, 0
+    most = segment.base_offset + MAX_RELATIVE_OFFSET
     while position < segment.size_in_bytes:  # damage is reported when records are read
         with segment.open(position) as records:
             try:
                 for run in records.runs(reuse_memory=True):
-                    found = max(found, int(run.index["last_offset"].max()) + 1)
+                    lasts = run.index["last_offset"]
+                    found = max(found, int(lasts[lasts <= most].max(initial=-1)) + 1)
                 break
             except KafkaFormatError as error:
                 position = segment.size_in_bytes if error.position is None else records.position_after(error)

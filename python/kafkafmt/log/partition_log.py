@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.isolation import CommittedView, TransactionTracker
@@ -30,9 +30,9 @@ from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
-from kafkafmt.records.runs import slice_run
+from kafkafmt.records.runs import first_offset, slice_run, with_batch
 from kafkafmt.records.trimming import rows_between
-from kafkafmt.storage import RemotePath, StoragePath, storage_of, storage_path
+from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, storage_of, storage_path
 from kafkafmt.types import Isolation, TopicPartition, is_committed, milliseconds
 
 if TYPE_CHECKING:
@@ -241,8 +241,9 @@ class PartitionLog:
             `LogTail.stable_offset` reads them.
 
         Raises CorruptRecordError or UnsupportedVersionError, with path and position, for damage. An incomplete batch at
-        the end of a segment is damage, too, except in the last segment. Raises FileNotFoundError if retention deletes
-        offsets before they are read.
+        the end of a segment is damage, too, except in the last segment. Raises InvalidRecordError if a batch with
+        damaged offsets hides others before `end_offset`. Raises FileNotFoundError if retention deletes offsets before
+        they are read.
         """
         view, end_offset = self._view(isolation, end_offset)
         reads = self._runs(self._read_from(start_offset), end_offset, run_bytes)
@@ -326,40 +327,80 @@ class PartitionLog:
     ) -> Iterator[tuple[SegmentRecords, BatchRun, int]]:
         """Iterate over runs, with the records they are read from, and the lowest offset to return from each."""
         reached, has_read = start_offset, False
-        segments = self.read_segments().from_offset(start_offset)
+        segments = [*self.read_segments().spans(start_offset)]
         while segments:
-            if end_offset is not None and segments[0].base_offset >= end_offset:
+            segment, _, next_offset = segments[0]
+            if end_offset is not None and segment.base_offset >= end_offset:
                 return
             try:
-                records = segments[0].open(max_decompressed_bytes=self.max_decompressed_bytes)
+                records = segment.open(max_decompressed_bytes=self.max_decompressed_bytes)
             except FileNotFoundError:
-                segments = self._find_again(segments[0], reached, was_reached=has_read)
+                segments = self._find_again(segment, reached, was_reached=has_read)
                 continue
             with records:
                 lowest = reached
-                start = segments[0].read_indexes().search_start(records, lowest)
+                start = segment.read_indexes().search_start(records, lowest)
                 for run in records.runs(start, run_bytes=run_bytes):
                     first, stop = rows_between(
                         run, lowest, end_offset, max_decompressed_bytes=self.max_decompressed_bytes
                     )
+                    error = None
+                    if next_offset is not None and (
+                        stop < len(run) or run.end_position == records.end_position
+                    ):
+                        number = min(stop, len(run) - 1)
+                        error = self._find_jump(segment, next_offset, end_offset, run, number)
+                        stop = stop if error is None else number
                     if first < stop:
                         reached = max(reached, int(run.index["last_offset"][stop - 1]) + 1)
                         has_read = True
                         yield records, slice_run(run, first, stop), lowest
+                    if error is not None:
+                        raise records.with_source(error)
                     if stop < len(run):
+                        _ensure_end(records, run, stop, end_offset)
                         return
             segments = segments[1:]
 
-    def _find_again(self, gone: Segment, wanted: int, *, was_reached: bool) -> list[Segment]:
+    def _find_jump(
+        self, segment: Segment, next_offset: int, end_offset: int | None, run: BatchRun, number: int
+    ) -> KafkaFormatError | None:
+        """Return the error of the batch that ends the read of a segment, if it has offsets of the next segment.
+
+        Those would be left out, as if they had been read. No CRC covers the base offset of a batch.
+
+        next_offset: the lowest offset to read from the next segment. It is read again, as compaction merges segments.
+        """
+        last_offset = int(run.index["last_offset"][number])
+        if last_offset < next_offset or (end_offset is not None and next_offset >= end_offset):
+            return None
+        spans = self.read_segments().spans()
+        now = next((stop for one, _, stop in spans if one.path == segment.path), None)
+        if now is None or last_offset < now or (end_offset is not None and now >= end_offset):
+            return None
+        try:
+            run.ensure_valid(number, number + 1)
+        except KafkaFormatError as error:
+            return error
+        found = first_offset(run, number)
+        message = (
+            f"offsets of a log ascend: expected less than {now}, where the next segment begins, found {found}"
+        )
+        return with_batch(InvalidRecordError(message), run, number)
+
+    def _find_again(
+        self, gone: Segment, wanted: int, *, was_reached: bool
+    ) -> list[tuple[Segment, int, int | None]]:
         """List the segments from offset `wanted` on again, after the segment `gone` was deleted.
 
         Raises FileNotFoundError if it is still listed. was_reached: reading has begun, so a gap is an error, too.
         """
-        segments = self.read_segments().from_offset(wanted)
-        if segments and segments[0].path == gone.path:
+        segments = [*self.read_segments().spans(wanted)]
+        found = segments[0][0] if segments else None
+        if found is not None and found.path == gone.path:
             raise FileNotFoundError(errno.ENOENT, "segment is listed and cannot be opened", str(gone.path))
-        if was_reached and (not segments or segments[0].base_offset > wanted):
-            start = f"the log starts at {segments[0].base_offset} now" if segments else "no segment is left"
+        if was_reached and (found is None or found.base_offset > wanted):
+            start = "no segment is left" if found is None else f"the log starts at {found.base_offset} now"
             message = f"offsets from {wanted} on were deleted while the log was read: {start}"
             raise FileNotFoundError(errno.ENOENT, message, str(gone.path))
         return segments
@@ -385,14 +426,30 @@ class PartitionLog:
         )
 
 
+def _ensure_end(records: SegmentRecords, run: BatchRun, number: int, end_offset: int | None) -> None:
+    """Raise KafkaFormatError if a batch that begins at or after `end_offset` is followed by one that ends before it.
+
+    No CRC covers the base offset of a batch: a damaged one must not end a read.
+    """
+    if end_offset is None or not (run.index["last_offset"][number:] < end_offset).any():
+        return
+    try:
+        run.ensure_valid(number, number + 1)
+    except KafkaFormatError as error:
+        raise records.with_source(error) from None
+    message = f"offsets of a log ascend: expected less than {end_offset}, found {first_offset(run, number)}"
+    raise records.with_source(with_batch(InvalidRecordError(message), run, number))
+
+
 def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
     """Convert a path or URI to a path on its storage.
 
     Raises FileNotFoundError or NotADirectoryError if it is not a folder.
     """
     folder = storage_path(path)
-    if not folder.is_dir():
-        if folder.exists():
-            raise NotADirectoryError(errno.ENOTDIR, "expected a folder, found a file", str(folder))
-        raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
-    return folder
+    reason = no_folder_reason(folder)
+    if reason is None:
+        return folder
+    if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, reason, str(folder))
+    raise FileNotFoundError(errno.ENOENT, reason, str(folder))

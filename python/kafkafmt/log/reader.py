@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.indexes import AbortedTransaction
@@ -16,15 +16,19 @@ from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import LogTail, UnreadTail
 from kafkafmt.records.runs import (
     first_offset,
+    first_offsets,
     of_aborted_transactions,
+    out_of_order,
     select_batches,
     slice_run,
     sound_part,
+    with_batch,
 )
-from kafkafmt.records.trimming import cut_run, rows_between, trimmed_run
+from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, trimmed_run
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.overlaps import Overlap
@@ -39,7 +43,8 @@ class LogReader:
 
     is_committed: leave out batches of aborted transactions, and end before the first open transaction.
     keeps_control_batches: return control batches, too.
-    trims_first_batch: if `offset` is within a batch, leave out the records below it.
+    trims_first_batch: if `offset` is within a batch, leave out the records below it. If that batch cannot be read,
+        SourceDamage is returned. A wrapper that cannot be decompressed is returned whole: its reader reports the error.
     memory: a buffer of READ_BYTES, which readers may share.
     from_segment_start: as in `PartitionLog`. Without it, no batch below the log start offset is returned. That offset
         may rise at each `refresh`.
@@ -72,6 +77,8 @@ class LogReader:
         self._open: OpenSegment | None = None
         self._indexes: tuple[Segment, SegmentIndexes] | None = None  # kept by `rest`
         self._position = 0
+        self._may_begin_within = True  # whether `offset` may be within the next batch
+        self._reached = 0  # the offset after the last batch before `_position`
         self._is_tail_reported = False
         self._cut: LogCut | None = None
         self._on_gone = on_gone
@@ -134,6 +141,7 @@ class LogReader:
             offset = self.start_offset
         if offset != self.offset:
             self.offset, self._open = offset, None
+            self._may_begin_within = True
 
     def find_timestamp(self, timestamp_ms: int, *, skips_damage: bool) -> int | None:
         """Return the offset of the first record with a timestamp or a later one, as `PartitionLog.find_timestamp`."""
@@ -201,7 +209,7 @@ class LogReader:
                 sound, _ = sound_part(run)
                 if not len(sound):
                     run.ensure_valid(0, 1)  # raises
-                return sound
+                return self._in_order(sound, opened)
             behind = self._behind(opened.segment)
             if not is_over:
                 check_tail(opened.records, self._position, is_active=behind is None)
@@ -212,6 +220,23 @@ class LogReader:
                 self._begin(behind)
             except FileNotFoundError:  # retention deleted it, or compaction merged it with the previous one
                 self._open = None
+
+    def _in_order(self, run: BatchRun, opened: OpenSegment) -> BatchRun:
+        """Return the batches before the first one whose offsets cannot be right: no CRC covers a base offset.
+
+        Raises InvalidRecordError if that is the first batch.
+        """
+        rows = run.index
+        wrong = out_of_order(rows, self._reached)
+        bound = self._tail.first_offset_after(opened, run.end_position)
+        if not wrong.any() and (bound is None or rows["last_offset"][-1] < bound):
+            return run
+        self._tail.refresh()  # the log may have been compacted, or truncated, and have grown since
+        bound = self._tail.first_offset_after(opened, run.end_position)
+        number, message = _first_misplaced(rows, wrong, self._reached, bound)
+        if number:
+            return slice_run(run, 0, number)
+        raise with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)
 
     def _find(self) -> OpenSegment | None:
         """Open the segment that contains `offset`, or the first one after it; None if there is none."""
@@ -242,30 +267,38 @@ class LogReader:
     def _begin(self, segment: Segment) -> OpenSegment:
         limit = self._log.max_decompressed_bytes
         self._open = OpenSegment(segment, max_decompressed_bytes=limit, memory=self._memory)
-        self._position = 0
+        self._position, self._reached = 0, segment.base_offset
+        self._may_begin_within = True
         return self._open
 
     def _behind(self, segment: Segment) -> Segment | None:
         segments = self._tail.read_segments().segments
         return next((one for one in segments if one.base_offset > segment.base_offset), None)
 
-    def _wanted_before(self, run: BatchRun, end_offset: int) -> BatchRun | None:
+    def _wanted_before(self, run: BatchRun, end_offset: int) -> BatchRun | SourceDamage | None:
         """Return what `_wanted` does, without records from the cut on. A batch that contains it is returned alone."""
         if int(run.index["last_offset"][-1]) < end_offset:
             return self._wanted(run)
         if len(run) > 1:
             return self._wanted(slice_run(run, 0, len(run) - 1))
         is_control = bool(run.index["is_control"][0])
+        offset = self.offset
         wanted = self._wanted(run)
+        if isinstance(wanted, SourceDamage):
+            return wanted
         self.offset = end_offset
         if wanted is None or is_control:
             return None
-        return cut_run(wanted, 0, end_offset, max_decompressed_bytes=self._log.max_decompressed_bytes)
+        limit = self._log.max_decompressed_bytes
+        try:
+            return cut_run(wanted, 0, end_offset, max_decompressed_bytes=limit)
+        except KafkaFormatError as error:
+            return SourceDamage(self.topic_partition, offset, end_offset, self._message_of(error))
 
-    def _wanted(self, run: BatchRun) -> BatchRun | None:
+    def _wanted(self, run: BatchRun) -> BatchRun | SourceDamage | None:
         """Return the batches of a run that are wanted; None if there are none. Moves `offset` after them.
 
-        If `offset` is within the first batch, and that is to be trimmed, it is returned alone.
+        If `offset` is within the first batch, and that is to be trimmed, it is returned alone, or its damage.
         """
         rows = run.index
         wanted = rows["last_offset"] >= self.offset
@@ -282,36 +315,68 @@ class LogReader:
                 ]
             wanted &= ~of_aborted_transactions(rows, transactions)
         numbers = wanted.nonzero()[0]
-        begins_within = len(numbers) > 0 and 0 <= int(rows["base_offset"][numbers[0]]) < self.offset
-        if self._trims_first_batch and begins_within:
-            trimmed = trimmed_run(run, int(numbers[0]), self.offset)
-            self._go_on_behind(rows[numbers[0]])
-            return trimmed
+        if self._trims_first_batch and len(numbers) and self._begins_within(run, int(numbers[0])):
+            return self._trimmed(run, int(numbers[0]))
         self._go_on_behind(rows[-1])
         return select_batches(run, numbers) if len(numbers) else None
 
+    def _trimmed(self, run: BatchRun, number: int) -> BatchRun | SourceDamage | None:
+        limit = self._log.max_decompressed_bytes
+        try:
+            trimmed = trimmed_run(run, number, self.offset, max_decompressed_bytes=limit)
+        except KafkaFormatError as error:
+            return self._pass_over(error)
+        self._go_on_behind(run.index[number])
+        return trimmed
+
+    def _begins_within(self, run: BatchRun, number: int) -> bool:
+        """Return whether `offset` is within a batch, which ends at `offset` or later.
+
+        The header of a wrapper does not tell. So it is decompressed, unless the batch before it was read.
+        """
+        base_offset = int(run.index["base_offset"][number])
+        if base_offset < 0:
+            assert self._open is not None
+            if not self._may_begin_within or self.offset <= self._open.segment.base_offset:
+                return False
+            base_offset = base_offset_of(run, number, self._log.max_decompressed_bytes)
+        return base_offset < self.offset
+
     def _go_on_behind(self, row: np.void) -> None:
         self._position = int(row["position"]) + int(row["size"])
-        self.offset = max(self.offset, int(row["last_offset"]) + 1)
+        self._reached = int(row["last_offset"]) + 1
+        if self._reached > self.offset:
+            self.offset = self._reached
+            self._may_begin_within = False
 
     def _pass_over(self, error: KafkaFormatError) -> SourceDamage | None:
-        """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`."""
-        opened, offset = self._open, self.offset
+        """Move to the next sound batch after damage. Returns the damage; None if it was below `offset`.
+
+        If batches that were returned had too high offsets, the damage hides all batches after them.
+        """
+        opened, offset, is_in_sequence = self._open, self.offset, 0 < self._reached == self.offset
         assert opened is not None
-        message = str(opened.records.with_source(error))
+        message = self._message_of(error)
         if error.position is not None:
             self._position = opened.records.position_after(error)
         next_offset: int | None = None
         if not opened.is_over(self._position):
             run = opened.run_at(self._position)
-            next_offset = None if run is None else first_offset(run)
+            limit = self._log.max_decompressed_bytes
+            next_offset = None if run is None else base_offset_of(run, 0, limit)
         elif (behind := self._behind(opened.segment)) is not None:
             self._begin(behind)
             next_offset = behind.base_offset
         if next_offset is not None and next_offset <= offset:
-            return None
+            if not is_in_sequence:
+                return None
+            next_offset, self._reached = None, 0
         self.offset = self.end_offset if next_offset is None else next_offset
         return SourceDamage(self.topic_partition, offset, next_offset, message)
+
+    def _message_of(self, error: KafkaFormatError) -> str:
+        assert self._open is not None
+        return str(self._open.records.with_source(error))
 
     def _missing(self) -> SourceDamage | None:
         """Return the damage that a log was truncated below `end_offset`; None if it has new batches."""
@@ -332,6 +397,30 @@ class LogReader:
             return None
         self._is_tail_reported = True
         return SourceDamage(self.topic_partition, self.offset, None, str(damage))
+
+
+def _first_misplaced(
+    rows: NDArray[np.void], wrong: NDArray[np.bool_], next_offset: int, bound: int | None
+) -> tuple[int, str]:
+    """Return the number of the first batch whose offsets cannot be right, and what was expected; `len(rows)` without.
+
+    wrong: what `out_of_order` returns for `next_offset`. bound: all batches end below it; None if it is not known.
+    """
+    firsts, lasts = first_offsets(rows), rows["last_offset"]
+    number, message = len(rows), ""
+    if wrong.any():
+        number = int(wrong.argmax())
+        expected = int(lasts[number - 1]) + 1 if number else next_offset
+        message = f"expected {expected} or more, found {firsts[number]}"
+        if number and (firsts[number + 1 : number + 2] < expected).any():  # so the one before is wrong
+            number -= 1
+            message = (
+                f"expected less than {firsts[number + 1]}, that of the next batch, found {lasts[number]}"
+            )
+    if bound is not None and (beyond := lasts[:number] >= bound).any():
+        number = int(beyond.argmax())
+        message = f"expected less than {bound}, where the log continues or ends, found {lasts[number]}"
+    return number, message
 
 
 def read_memory() -> bytearray:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from _kafkafmt.wire.layout import LOG_OVERHEAD
 from kafkafmt._util.closing import Closing
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.errors import CorruptRecordError, KafkaFormatError
+from kafkafmt.errors import CorruptRecordError, InvalidRecordError, KafkaFormatError
 from kafkafmt.log.indexes import (
     AbortedTransaction,
     OffsetIndex,
@@ -47,6 +47,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 MAX_OFFSET = 2**63 - 1
+# The highest offset in a segment, relative to its base offset: as much as an index has.
+MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _Found = TypeVar("_Found")
 
@@ -350,9 +352,18 @@ class SegmentIndexes:
         )
 
     def find_next_offset(self, records: Records) -> int:
-        """Find the offset after the last whole batch; the base offset if there is no batch."""
+        """Find the offset after the last whole batch; the base offset if there is no batch.
+
+        Raises InvalidRecordError for an offset that a segment cannot have: no CRC covers the base offset of a batch.
+        """
         last = self.find_last_row(records)
-        return self.base_offset if last is None else int(last["last_offset"]) + 1
+        if last is None:
+            return self.base_offset
+        offset, most = int(last["last_offset"]), self.base_offset + MAX_RELATIVE_OFFSET
+        if 0 <= offset <= most:
+            return offset + 1
+        message = f"last offset of a segment: expected 0 to {most}, found {offset}"
+        raise records.with_source(InvalidRecordError(message, position=int(last["position"])))
 
     def find_last_row(self, records: Records) -> np.void | None:
         """Find the row, in the shallow index, of the last whole batch; None if there is none."""

@@ -275,6 +275,18 @@ class LogTail:
             bound = self.end_offset if behind is None else behind
         return list(self._followed_transactions().overlapping(start_offset, bound))
 
+    def first_offset_after(self, opened: OpenSegment, position: int) -> int | None:
+        """Return an offset that all batches before `position` of a segment end below; None if none is known.
+
+        It is the first one that is read from the next segment, or the end of the log.
+        """
+        behind = self._first_offset_behind(opened)
+        if behind is not None:
+            return behind
+        end = self._tracker.end
+        is_known = opened.segment.base_offset == end.base_offset and position <= end.position
+        return end.offset if is_known else None
+
     def _followed_transactions(self) -> LogTransactions:
         if (unread := self.unread_transactions) is not None:
             self.follow_transactions(unread, unread.read())

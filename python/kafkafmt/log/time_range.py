@@ -21,7 +21,10 @@ class TimeRange(NamedTuple):
 
     @classmethod
     def between(cls, start: datetime | None, end: datetime | None) -> TimeRange:
-        """Return the range between two times. Timestamps are in milliseconds, so a part of one is rounded up."""
+        """Return the range between two times. Timestamps are in milliseconds, so a part of one is rounded up.
+
+        No record has a timestamp before 1970, so a time before it counts as 1970.
+        """
         return cls(*(None if time is None else _rounded_up(time) for time in (start, end)))
 
     @property
@@ -34,4 +37,4 @@ EVERYTHING = TimeRange()
 
 
 def _rounded_up(time: datetime) -> int:
-    return milliseconds(time, "a time") + (time.microsecond % 1000 > 0)
+    return max(milliseconds(time, "a time") + (time.microsecond % 1000 > 0), 0)

@@ -21,7 +21,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import DirectoryLock, lock_partition_folder
-from kafkafmt._util.files import NotRegularFileError, open_regular, write_durably
+from kafkafmt._util.files import (
+    NotRegularFileError,
+    make_folder,
+    naming_errors,
+    open_regular,
+    write_durably,
+)
 from kafkafmt._util.locks import locked_folder, take_over, wait_for_lock
 from kafkafmt.log.batch_writer import BatchWriter, ensure_ascending, ensure_segment_bytes
 from kafkafmt.log.indexes import (
@@ -87,7 +93,7 @@ class SegmentWriter:
         self._ended = False
         with contextlib.ExitStack() as undo:
             self._lock = undo.enter_context(lock_partition_folder(self.folder))
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._refuse_existing()
             self._descriptor, self._token = self._create_log()
             undo.pop_all()
@@ -130,8 +136,9 @@ class SegmentWriter:
         """
         self._ensure_open()
         try:
-            os.ftruncate(self._descriptor, self.size_in_bytes)  # cut off the bytes of a failed append
-            os.fsync(self._descriptor)
+            with naming_errors(self.path):
+                os.ftruncate(self._descriptor, self.size_in_bytes)  # cut off the bytes of a failed append
+                os.fsync(self._descriptor)
             indexes = self._batch_writer.index_entries()
             if self._aborted:
                 indexes[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted)
@@ -306,7 +313,7 @@ class PartitionLogWriter:
         """Lock the log directory, and find the end of the log."""
         with contextlib.ExitStack() as undo:
             lock = undo.enter_context(lock_partition_folder(self.folder))
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             remove_stale_temporaries(self.folder)
             self._committed_offset = PartitionLog(self.folder).closed_end_offset()
             undo.pop_all()

@@ -15,7 +15,8 @@ from _kafkafmt.wire.layout import BASE_OFFSET_LENGTH, BASE_OFFSET_OFFSET
 from kafkafmt._util.callables import load_callable
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.records.batch import RecordBatch
-from kafkafmt.records.runs import first_offset, select_batches, whole_batches
+from kafkafmt.records.runs import select_batches, whole_batches
+from kafkafmt.records.trimming import base_offset_of
 
 if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
@@ -70,7 +71,7 @@ def handled_batches(handler: Handler, topic_partition: TopicPartition, run: Batc
             other = None if made is None else _put_in_place(made, batch)
         except Exception as error:
             failure = HandlerError(
-                topic_partition, first_offset(run, number), f"{type(error).__name__}: {error}"
+                topic_partition, base_offset_of(run, number), f"{type(error).__name__}: {error}"
             )
             failure.__cause__ = error
             break
@@ -102,18 +103,23 @@ def handled_record(handler: Handler, topic_partition: TopicPartition, record: An
 def _put_in_place(made: Any, batch: RecordBatch) -> BatchRun:
     """Return a handler's batch. Unless its offsets are within those of `batch`, it begins at that one's first offset.
 
-    Raises ValueError if it is not one whole batch, or has more offsets than `batch`.
+    Raises ValueError if it is not one whole batch, has more offsets than `batch`, or is a v0/v1 wrapper, whose inner
+    offsets stay, with other offsets.
     """
     data = bytearray(made.buffer if isinstance(made, RecordBatch) else made)
     run = whole_batches(data)
     if len(run) != 1:
         raise ValueError(f"expected one batch or None, found {len(run)}")
     run.ensure_valid()
-    row = run.index[0]
     first, last = batch.base_offset, batch.last_offset
-    if first <= row["base_offset"] <= row["last_offset"] <= last:
+    made_first, made_last = RecordBatch(run, 0).base_offset, int(run.index["last_offset"][0])
+    if first <= made_first <= made_last <= last:
         return run
-    delta = int(row["last_offset"] - row["base_offset"])
+    if run.index["base_offset"][0] < 0:
+        raise ValueError(
+            f"expected offsets {first} to {last} in a wrapper, found {made_first} to {made_last}"
+        )
+    delta = made_last - made_first
     if first + delta > last:
         raise ValueError(f"expected at most {last - first + 1} offsets, found {delta + 1}")
     stop = BASE_OFFSET_OFFSET + BASE_OFFSET_LENGTH

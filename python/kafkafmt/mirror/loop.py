@@ -24,7 +24,7 @@ from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, Source
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
 from kafkafmt.mirror.targets.topic_messages import report_unknown_records
 from kafkafmt.mirror.upkeep import TopicUpkeep
-from kafkafmt.records.runs import first_offset
+from kafkafmt.records.trimming import base_offset_of
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -309,22 +309,22 @@ class Mirror:
 
     def _take(self, found: SourceRun) -> None:
         topic_partition, run = found
-        position = first_offset(run)
+        position: int | None = None
         try:
             for moved in self._transform(topic_partition, run):
                 self._target.take(topic_partition, moved)
                 position = int(moved.index["last_offset"][-1]) + 1
         except HandlerError as error:
             number = int(run.index["last_offset"].searchsorted(error.resume_offset))
-            self._stop(Stopped(topic_partition, first_offset(run, number), str(error)))
+            self._stop(Stopped(topic_partition, base_offset_of(run, number), str(error)))
             raise MirrorError(str(error)) from error.__cause__
         except (PartitionError, KafkaFormatError) as error:
             offset = error.base_offset if isinstance(error, KafkaFormatError) else error.offset
-            said = self._message_of(error)
-            self._stop(Stopped(topic_partition, position if offset is None else max(offset, position), said))
+            begin = base_offset_of(run) if position is None else position
+            self._stop(Stopped(topic_partition, max(offset or 0, begin), self._message_of(error)))
             return
         except Exception as error:  # the source's position is after the run already
-            self._stop(Stopped(topic_partition, first_offset(run), str(error) or type(error).__name__))
+            self._stop(Stopped(topic_partition, base_offset_of(run), str(error) or type(error).__name__))
             raise
         held = self._target.held_bytes()
         self._memory.under_way(held)

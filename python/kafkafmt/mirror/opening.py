@@ -18,6 +18,7 @@ from kafkafmt.mirror.admission import Admission, LoopCheck
 from kafkafmt.mirror.background import Background, Task
 from kafkafmt.mirror.claims import ClaimedOffsetMapStore
 from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.committed_batches import committed_transform
 from kafkafmt.mirror.deep import deep_transform
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.group_name import derived_group
@@ -323,6 +324,13 @@ def _open_sender(
 
 
 def _transform(options: MirrorOptions) -> Transform:
+    transform = _transform_of_batches(options)
+    if options.into_cluster or not options.is_committed:
+        return transform
+    return committed_transform(transform)
+
+
+def _transform_of_batches(options: MirrorOptions) -> Transform:
     handler = options.handler
     if options.is_deep:
         most = options.memory.max_decompressed_bytes

@@ -41,7 +41,7 @@ class MirrorOptions:
     topics: of a folder as source, names and globs; None for all but Kafka's own.
     times: where a partition begins that was never mirrored to this target, and where it ends: at its first record at or
         after a time. A batch that contains a bound is encoded again, without the records outside.
-    isolation: None: read_committed into a cluster; read_uncommitted with control batches into a folder.
+    isolation: None: read_committed into a cluster; read_uncommitted into a folder.
     on_corrupt: whether damage stops its partition (fail), or is skipped and reported (skip).
     from_segment_start: mirror records below the log start offset of a folder, too.
     adapts: combine small batches, and copy the others as they are; None: between clusters, without `is_deep` and a
@@ -270,5 +270,8 @@ class MirrorOptions:
 
     @property
     def keeps_control_batches(self) -> bool:
-        """Whether control batches are copied: into a folder, which gets the whole log, unless with read_committed."""
-        return not self.into_cluster and not self.is_committed
+        """Whether control batches are copied: into a folder, where batches keep their transactions.
+
+        With read_committed they do not. But an earlier run may have left transactions open, which markers end.
+        """
+        return not self.into_cluster

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from _kafkafmt.batches.scan import INDEX_DTYPE, BatchRun, scan
-from _kafkafmt.batches.search import find_batch
 from _kafkafmt.records.decode import RecordChain
 from _kafkafmt.wire.layout import MAGIC_LENGTH, MAGIC_OFFSET
 from _kafkafmt.wire.views import SharedBytes
@@ -32,6 +31,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.channel import COPY_BYTES, raise_truncated, write_bytes
 from kafkafmt.records.decoding import locate_in_chunks
+from kafkafmt.records.search import find_valid_batch
 from kafkafmt.types import CodecLike, TopicPartition, as_codec, check_int
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Records(ABC):
 
     Positions are byte positions in the buffer or the file, from `start_position` to `end_position`.
     `topic_partition` is the partition that the records are from; columns use it. A batch may decompress to
-    `max_decompressed_bytes` at most. If `run_filter` is given, readers get the runs that it yields.
+    `max_decompressed_bytes` at most, and to one record for each 64 of these bytes, or 2^20 records if that is more.
+    If `run_filter` is given, readers get the runs that it yields.
     """
 
     # Whether a read may wait for the answer of a store.
@@ -432,29 +433,10 @@ class Records(ABC):
         """
         if error.position is None:
             raise ValueError("error: expected one with a position, found None")
-        after = error.next_position
-        if after is not None and self._find_batch(after, only_here=True) == after:
+        after, end = error.next_position, self.end_position
+        if after is not None and find_valid_batch(self.read_at, after, end, only_here=True) == after:
             return after
-        return self._find_batch(error.position + 1)
-
-    def _find_batch(self, position: int, *, only_here: bool = False) -> int:
-        """Return the position of the first valid batch from `position` on, or the end if there is none.
-
-        only_here: look at `position` alone.
-        """
-        size = RUN_BYTES
-        while position < self.end_position:
-            asked = min(size, self.end_position - position)
-            data = self.read_at(position, asked)
-            at_end = len(data) < asked or position + len(data) == self.end_position
-            found, wanted = find_batch(data, only_here, at_end)
-            if found >= 0 and not wanted:
-                return position + found
-            if found < 0 and (only_here or at_end):
-                break
-            position += found if found >= 0 else len(data)
-            size = max(RUN_BYTES, wanted)
-        return self.end_position
+        return find_valid_batch(self.read_at, error.position + 1, end)
 
 
 @dataclass(frozen=True)

@@ -149,8 +149,8 @@ class RecordBatch(BatchHeader):
         """Return the batch without the records below `first_offset` (KIP-712: a fetch from the middle of a batch).
 
         The result keeps offsets, codec and producer state; its base offset is that of its first record. If no record
-        is left, the result is empty and its base offset is `first_offset`. If no record is below `first_offset`,
-        the result is this batch itself.
+        is left, the result is empty and its base offset is `first_offset`. If the batch begins at `first_offset` or
+        above, the result is this batch itself. A batch whose first records were compacted away begins below them.
 
         Raises UnsupportedVersionError for a batch below v2, ValueError if the batch ends before `first_offset`, and
         as iterating the batch does.
@@ -165,8 +165,6 @@ class RecordBatch(BatchHeader):
             raise ValueError(f"first_offset: expected {self.last_offset} at most, found {first_offset}")
         located = self.locate(verify=True)
         first = located.first_at_or_above(first_offset)
-        if first == 0:
-            return self
         header = self.run.index[self.number : self.number + 1].copy()
         offsets = ascending_offsets(located, self.run, self.number)[first:]
         timestamps = located.timestamps()[first:]
@@ -176,6 +174,9 @@ class RecordBatch(BatchHeader):
             )
             raise with_batch(InvalidRecordError(message), self.run, self.number)
         base_offset = int(offsets[0]) if len(offsets) else first_offset
+        if self.last_offset - base_offset >= 2**31:  # the header has a last offset delta below 0, and wrapped
+            message = f"last offset: expected {base_offset} or less than 2^31 more, found {self.last_offset}"
+            raise with_batch(InvalidRecordError(message), self.run, self.number)
         keeps_base = self.delete_horizon_ms is not None or not len(offsets)
         base_timestamp = self.base_timestamp if keeps_base else int(timestamps[0])
         batch = encode_records(located, first, len(located), base_offset, base_timestamp)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from _kafkafmt.records.decode import LocatedRecords, compressed_batches
+from _kafkafmt.wire.layout import MIN_RECORD_SIZE
 from kafkafmt import codecs
-from kafkafmt.errors import InvalidRecordError, KafkaFormatError
+from kafkafmt.errors import DecompressionLimitError, InvalidRecordError, KafkaFormatError
 from kafkafmt.records.runs import with_batch, without_control
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ Payload: TypeAlias = bytes | bytearray | memoryview
 Payloads: TypeAlias = "list[Payload | None] | None"
 
 CHUNK_BYTES = 1024 * 1024
+# What a located record takes, however small it is, so that its batch counts as many bytes.
+_LOCATED_RECORD_BYTES = 64
+# So many records of a batch are located whatever the limit is.
+_ALWAYS_LOCATED = 1 << 20
 
 
 def decompressed_chunks(run: BatchRun, *, verify: bool, limit: int) -> Iterator[tuple[int, int, Payloads]]:
@@ -34,8 +39,8 @@ def decompressed_chunks(run: BatchRun, *, verify: bool, limit: int) -> Iterator[
     for an uncompressed batch. If no batch is compressed, None takes the place of the list.
 
     With `verify` the CRC of a compressed batch is checked before it is decompressed. The caller checks the CRCs of
-    other batches, and of messages in wrappers. `limit` is the most bytes that one batch may decompress to. The error
-    of a batch is raised after the chunk of the batches before it.
+    other batches, and of messages in wrappers. `limit` is the most bytes that one batch may decompress to, and that its
+    records may take when they are located. The error of a batch is raised after the chunk of the batches before it.
     """
     first, size = 0, 0
     payloads: list[Payload | None] = []
@@ -62,9 +67,26 @@ def decompressed_chunks(run: BatchRun, *, verify: bool, limit: int) -> Iterator[
 def _decompress_batch(run: BatchRun, number: int, codec: int, magic: int, limit: int) -> Payload:
     payload = run.payload(number)
     try:
-        return codecs.decompress(codec, payload, limit=limit, magic=magic)
+        records = codecs.decompress(codec, payload, limit=limit, magic=magic)
+        _ensure_few_records(run, number, magic, len(records), limit)
     except KafkaFormatError as error:
         raise with_batch(error, run, number) from None
+    return records
+
+
+def _ensure_few_records(run: BatchRun, number: int, magic: int, size: int, limit: int) -> None:
+    """Raise DecompressionLimitError if the records of a v2 batch, in `size` bytes, would take too much memory.
+
+    A payload of 256 MiB may have 38 million records, compressed to some KiB. Messages of v0 and v1 take more bytes.
+    """
+    most = max(limit // _LOCATED_RECORD_BYTES, _ALWAYS_LOCATED)
+    if magic < 2 or size // MIN_RECORD_SIZE <= most:
+        return
+    count = int(run.index["count"][number])
+    if most < count <= size // MIN_RECORD_SIZE:
+        raise DecompressionLimitError(
+            f"records of a batch: expected at most {most} with a limit of {limit} bytes, found {count}"
+        )
 
 
 def locate(

@@ -6,7 +6,7 @@ These functions select batches by rows of the index. They do not copy batches.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +131,18 @@ def first_offsets(rows: NDArray[np.void]) -> NDArray[np.int64]:
     return np.where(rows["base_offset"] >= 0, rows["base_offset"], rows["last_offset"])
 
 
+def out_of_order(rows: NDArray[np.void], next_offset: int) -> NDArray[np.bool_]:
+    """Return a mask of the batches with offsets below `next_offset`, or not above those of the batch before.
+
+    The header of a v0/v1 wrapper has no base offset, so only its last offset is compared.
+    """
+    firsts, lasts = first_offsets(rows), rows["last_offset"]
+    wrong: NDArray[np.bool_] = lasts < firsts
+    wrong[:1] |= firsts[:1] < next_offset
+    wrong[1:] |= firsts[1:] <= lasts[:-1]
+    return wrong
+
+
 def first_timestamps(rows: NDArray[np.void]) -> NDArray[np.int64]:
     """Return the timestamp of the first record of each batch of an index; the highest one if the header lacks it.
 
@@ -150,17 +162,15 @@ def of_aborted_transactions(rows: NDArray[np.void], transactions: Iterable[Any])
     for transaction in transactions:
         of_producers[transaction.producer_id].append(transaction.first_offset)
     found = np.zeros(len(rows), np.bool_)
-    transactional = rows["is_transactional"] & ~rows["is_control"]
-    for producer_id, offsets in of_producers.items():
-        of_producer = rows["producer_id"] == producer_id
-        markers = rows["base_offset"][of_producer & rows["is_control"]]
-        of_producer &= transactional
-        begun = np.sort(np.array(offsets))
-        latest = begun.searchsorted(rows["last_offset"][of_producer], "right") - 1
-        is_open = (
-            markers.searchsorted(rows["base_offset"][of_producer]) == markers.searchsorted(begun)[latest]
-        )
-        found[of_producer] = is_open & (latest >= 0)
+    base_offsets, last_offsets, is_control = rows["base_offset"], rows["last_offset"], rows["is_control"]
+    transactional = rows["is_transactional"] & ~is_control
+    for producer_id, numbers in _batches_of_producers(rows, of_producers):
+        markers = base_offsets[numbers[is_control[numbers]]]
+        batches = numbers[transactional[numbers]]
+        begun = np.sort(np.array(of_producers[producer_id]))
+        latest = begun.searchsorted(last_offsets[batches], "right") - 1
+        is_open = markers.searchsorted(base_offsets[batches]) == markers.searchsorted(begun)[latest]
+        found[batches] = is_open & (latest >= 0)
     return found
 
 
@@ -171,14 +181,31 @@ def of_ended_transactions(rows: NDArray[np.void], transactions: Iterable[Any]) -
     """
     found = np.zeros(len(rows), np.bool_)
     transactional = rows["is_transactional"] & ~rows["is_control"]
-    if transactional.any():
-        first, last = rows["last_offset"][0], rows["last_offset"][-1]
-        for transaction in transactions:
-            if transaction.first_offset <= last and transaction.last_offset >= first:
-                found |= (
-                    transactional
-                    & (rows["producer_id"] == transaction.producer_id)
-                    & (rows["base_offset"] >= transaction.first_offset)
-                    & (rows["last_offset"] <= transaction.last_offset)
-                )
+    if not transactional.any():
+        return found
+    base_offsets, last_offsets = rows["base_offset"], rows["last_offset"]
+    first, last = int(last_offsets[0]), int(last_offsets[-1])
+    of_producers: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for transaction in transactions:
+        if transaction.first_offset <= last and transaction.last_offset >= first:
+            of_producers[transaction.producer_id].append((transaction.first_offset, transaction.last_offset))
+    for producer_id, numbers in _batches_of_producers(rows, of_producers):
+        begun, ended = np.array(sorted(of_producers[producer_id])).T
+        batches = numbers[transactional[numbers]]
+        latest = begun.searchsorted(base_offsets[batches], "right") - 1
+        last_end = np.maximum.accumulate(ended)  # of the transactions up to each
+        found[batches] = (latest >= 0) & (last_end[latest] >= last_offsets[batches])
     return found
+
+
+def _batches_of_producers(
+    rows: NDArray[np.void], producer_ids: Collection[int]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield each of some producers that has batches, and the numbers of these, ascending."""
+    if not producer_ids:
+        return
+    ids = rows["producer_id"]
+    order = ids.argsort(kind="stable")
+    for numbers in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
+        if len(numbers) and (producer_id := int(ids[numbers[0]])) in producer_ids:
+            yield producer_id, numbers

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from _kafkafmt.records.encode import encode_records, seal_batch
 from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
@@ -12,14 +11,24 @@ from kafkafmt import codecs
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.options import ConversionOptions
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.records.batch import RecordBatch, only_batch
-from kafkafmt.records.decoding import locate
-from kafkafmt.records.runs import first_offset, first_offsets, slice_run
+from kafkafmt.records.decoding import ascending_offsets, locate
+from kafkafmt.records.runs import first_offset, first_offsets, slice_run, with_batch
 from kafkafmt.types import Codec, TimestampType
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
+
+
+def base_offset_of(
+    run: BatchRun, number: int = 0, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> int:
+    """Return the first offset of a batch. A v0/v1 wrapper is decompressed; if that fails, its last offset counts."""
+    try:
+        return RecordBatch(run, number, max_decompressed_bytes).base_offset
+    except KafkaFormatError:
+        return first_offset(run, number)
 
 
 def rows_between(
@@ -55,12 +64,18 @@ def _begins_before(batch: RecordBatch, offset: int) -> bool:
         return True
 
 
-def trimmed_run(run: BatchRun, number: int, first_offset: int) -> BatchRun:
+def trimmed_run(
+    run: BatchRun,
+    number: int,
+    first_offset: int,
+    *,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> BatchRun:
     """Return a run of batch `number` alone, without the records below an offset. v0 and v1 are converted to v2.
 
     Raises as `RecordBatch.trim` does.
     """
-    trimmed = _in_v2(run, number).trim(first_offset)
+    trimmed = _in_v2(run, number, max_decompressed_bytes).trim(first_offset)
     return slice_run(trimmed.run, trimmed.number, trimmed.number + 1)
 
 
@@ -76,19 +91,21 @@ def cut_run(
     The batch is encoded again with the same codec. Its other fields stay. v0 and v1 are converted to v2. Raises
     KafkaFormatError for a damaged batch.
     """
-    batch = _in_v2(run, number)
+    batch = _in_v2(run, number, max_decompressed_bytes)
     run, number = batch.run, batch.number
     located = locate(run, number, number + 1, verify=True, limit=max_decompressed_bytes)
-    kept = located.offsets() < end_offset
-    count = int(kept.sum())
+    offsets = ascending_offsets(located, run, number)
+    if len(offsets) and offsets[0] < batch.base_offset:
+        message = f"offset of the first record: expected {batch.base_offset} or more, found {offsets[0]}"
+        raise with_batch(InvalidRecordError(message), run, number)
+    count = int(offsets.searchsorted(end_offset))
     if not count:
         return None
-    located = located.select(kept.view(np.uint8))
     header = run.index[number : number + 1].copy()
     row = header[0]
-    row["count"], row["last_offset"] = count, located.offsets()[-1]
+    row["count"], row["last_offset"] = count, offsets[count - 1]
     if row["timestamp_type"] != TimestampType.LOG_APPEND_TIME:
-        row["max_timestamp"] = located.timestamps().max()
+        row["max_timestamp"] = located.timestamps()[:count].max()
     encoded = encode_records(located, 0, count, int(row["base_offset"]), int(row["base_timestamp"]))
     if row["codec"] != Codec.NONE:
         payload = codecs.compress(int(row["codec"]), memoryview(encoded)[RECORD_BATCH_OVERHEAD:], magic=2)
@@ -98,23 +115,26 @@ def cut_run(
     return only_batch(encoded).run
 
 
-def runs_before(run: BatchRun, end_offset: int) -> list[BatchRun]:
-    """Return a run without the records from an offset on: whole batches, and then a batch that contains it, cut.
+def runs_before(run: BatchRun, end_offset: int) -> Iterator[BatchRun]:
+    """Yield a run without the records from an offset on: whole batches, and then a batch that contains it, cut.
 
-    Raises KafkaFormatError for a damaged batch that contains the offset.
+    Raises KafkaFormatError for a batch that contains the offset and cannot be read, after the batches before it.
     """
     stop = int((run.index["last_offset"] < end_offset).sum())
-    found = [slice_run(run, 0, stop)] if stop else []
-    if stop < len(run) and first_offset(behind := slice_run(run, stop, len(run))) < end_offset:
-        cut = cut_run(behind, 0, end_offset)
-        found += [] if cut is None else [cut]
-    return found
+    if stop:
+        yield slice_run(run, 0, stop)
+    if (
+        stop < len(run) and run.index["base_offset"][stop] < end_offset
+    ):  # -1 of a wrapper: only its records tell
+        cut = cut_run(run, stop, end_offset)
+        if cut is not None:
+            yield cut
 
 
-def _in_v2(run: BatchRun, number: int) -> RecordBatch:
-    batch = RecordBatch(run, number)
+def _in_v2(run: BatchRun, number: int, max_decompressed_bytes: int) -> RecordBatch:
+    batch = RecordBatch(run, number, max_decompressed_bytes)
     if batch.magic == 2:
         return batch
-    converter = Converter(ConversionOptions(to_magic=2))
+    converter = Converter(ConversionOptions(to_magic=2, max_decompressed_bytes=max_decompressed_bytes))
     converter.convert(run, number, number + 1)
-    return only_batch(converter.output)
+    return only_batch(converter.output, max_decompressed_bytes=max_decompressed_bytes)

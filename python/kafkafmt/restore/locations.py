@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
+import structlog
+
+from kafkafmt.errors import KafkaFormatError
+from kafkafmt.log.internal_topics.latest import raise_damage
 from kafkafmt.log.internal_topics.offsets import CONSUMER_OFFSETS, consumer_offsets
 from kafkafmt.log.internal_topics.sources import LogSources
 from kafkafmt.restore.errors import RestoreError
@@ -18,7 +22,10 @@ from kafkafmt.storage.locations import VIEW_OPTIONS, view_of, with_view_option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkafmt.log.gaps import SourceDamage
     from kafkafmt.restore.options import RestoreOptions
+
+_log = structlog.get_logger()
 
 _BACKUP = "backup+"
 
@@ -40,7 +47,10 @@ class RestoredFrom:
 
 
 def find_source(options: RestoreOptions) -> RestoredFrom:
-    """Find the source of a restore. Raises RestoreError, BackupError and OSError."""
+    """Find the source of a restore. Raises RestoreError, BackupError and OSError.
+
+    Damage in the groups of a log directory is a RestoreError, too, unless damage is skipped.
+    """
     text, has_view = options.source, options.source.lower().startswith(_BACKUP)
     settings: dict[str, str] = {}
     if has_view:
@@ -61,7 +71,10 @@ def find_source(options: RestoreOptions) -> RestoredFrom:
     path = base
     if options.key_ring is not None:
         path = _located(with_view_option(text, "key_ring", str(options.key_ring)))
-    return RestoredFrom(path, f"restore of {path.resolve()}{end}", None, _groups_in(path))
+    groups: Mapping[str, tuple[GroupOffset, ...]] = {}
+    if options.groups is not None:
+        groups = _groups_in(path, skips_damage=options.on_corrupt == "skip")
+    return RestoredFrom(path, f"restore of {path.resolve()}{end}", None, groups)
 
 
 def _of_backup(base: StoragePath, settings: Mapping[str, str], end: str) -> RestoredFrom:
@@ -87,12 +100,29 @@ def _located(text: str) -> StoragePath:
         raise RestoreError(str(error)) from None
 
 
-def _groups_in(path: StoragePath) -> Mapping[str, tuple[GroupOffset, ...]]:
-    """Return the offsets that groups have committed by the `__consumer_offsets` of a log directory, if it has them."""
-    if not (path / f"{CONSUMER_OFFSETS}-0").is_dir():
+def _groups_in(path: StoragePath, *, skips_damage: bool) -> Mapping[str, tuple[GroupOffset, ...]]:
+    """Return the offsets that groups have committed by the `__consumer_offsets` of a log directory.
+
+    A broker has some partitions of it, or none.
+    """
+    sources = LogSources([path] if path.is_dir() else [])
+    if not sources.partitions(CONSUMER_OFFSETS):
         return {}
+    try:
+        read = consumer_offsets(sources, on_damage=_report_damage if skips_damage else raise_damage)
+    except KafkaFormatError as error:
+        raise RestoreError(str(error)) from None
     found: dict[str, list[GroupOffset]] = {}
-    for one in consumer_offsets(LogSources([path])).offsets:
+    for one in read.offsets:
         offset = GroupOffset(one.topic, one.partition, one.offset, one.leader_epoch, one.metadata)
         found.setdefault(one.group_id, []).append(offset)
     return {group: tuple(offsets) for group, offsets in found.items()}
+
+
+def _report_damage(damage: SourceDamage) -> None:
+    _log.warning(
+        "damage in the offsets of groups is left out",
+        partition=str(damage.topic_partition),
+        offset=damage.offset,
+        reason=damage.message,
+    )

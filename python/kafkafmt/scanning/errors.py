@@ -6,4 +6,4 @@ from kafkafmt._util.user_errors import UserError
 
 
 class ScanError(UserError, ValueError):
-    """A scan cannot be made: an argument has no meaning, or names what the source does not have."""
+    """An argument of a scan is invalid, or names a topic, a partition or a column that does not exist."""

@@ -15,7 +15,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
 from kafkafmt.scanning.errors import ScanError
-from kafkafmt.scanning.logs import find_logs, shown_paths
+from kafkafmt.scanning.logs import find_logs, located, shown_paths
 from kafkafmt.scanning.options import LogReadOptions, ReadColumns
 from kafkafmt.scanning.planning import PLANNED_AT_ONCE, PlannedLog, planned_log, tasks
 from kafkafmt.scanning.selection import Bound
@@ -56,11 +56,16 @@ class LogTask:
 
 @dataclass(frozen=True)
 class _BoundedLog:
-    """A planned log, and its offsets. reaches_end: the end is that of the listed log."""
+    """A planned log, and its offsets.
+
+    reaches_end: the end is that of the listed log. damage: why the log cannot be read, as its transactions or bounds
+    are not known.
+    """
 
     planned: PlannedLog
     range: OffsetRange
     reaches_end: bool
+    damage: KafkaFormatError | None = None
 
 
 class LogFollower:
@@ -103,7 +108,7 @@ class LogSource:
     follower: LogFollower | None = None
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the offsets of the partitions. Raises as `plan_logs`; damage at the end of a log is not raised."""
+        """Return the offsets of the partitions. Raises as `plan_logs`, but no damage: `tasks` or a task reports it."""
         return {one: found.range for one, found in self._logs.items()}
 
     def find_timestamp(
@@ -122,15 +127,19 @@ class LogSource:
 
         read: the next offset of each partition. has_new: whether partitions that it lacks are read.
         """
-        follower = self.follower or LogFollower()
+        follower, options = self.follower, self.options
+        if follower is None:
+            follower, options = LogFollower(), located(replace(options, starting=Bound(), ending=Bound()))
         follower.forget_before(read)
-        options = replace(self.options, starting=Bound(), ending=Bound())
         return LogSource(options, self.partitions if has_new else frozenset(read), follower)
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
     ) -> Sequence[LogTask]:
-        """Return the tasks of the ranges, by topic, partition and offset. Splits of small logs share a task."""
+        """Return the tasks of the ranges, by topic, partition and offset. Splits of small logs share a task.
+
+        Raises KafkaFormatError if damage hides what planning must read of one of the logs.
+        """
         logs = [(one, self._part(one, wanted)) for one, wanted in sorted(ranges.items()) if one in self._logs]
         with ThreadPoolExecutor(PLANNED_AT_ONCE) as threads:
             found = list(threads.map(lambda one: list(one[1].splits(split_bytes)), logs))
@@ -152,6 +161,8 @@ class LogSource:
 
     def _part(self, one: TopicPartition, wanted: OffsetRange) -> PlannedLog:
         found = self._logs[one]
+        if found.damage is not None:
+            raise found.damage
         end = None if found.reaches_end and wanted.end >= found.range.end else wanted.end
         return replace(found.planned, start=wanted.start, end=end)
 
@@ -196,10 +207,14 @@ class LogSource:
 
 
 def _bounded(log: LogSnapshot, options: LogReadOptions) -> _BoundedLog:
-    planned = planned_log(log, options)
+    damage = None
+    try:
+        planned = planned_log(log, options)
+    except KafkaFormatError as error:  # of this log: others can be read
+        planned, damage = PlannedLog(log, None, None), error
     end = _end_offset(log) if planned.end is None else planned.end
     start = min(max(planned.start or 0, log.start_offset), end)
-    return _BoundedLog(planned, OffsetRange(start, end), planned.end is None)
+    return _BoundedLog(planned, OffsetRange(start, end), planned.end is None, damage)
 
 
 def _end_offset(log: LogSnapshot) -> int:

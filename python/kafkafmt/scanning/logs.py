@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt._util.names import found_in_words
 from kafkafmt.log.listing import by_folder, list_segments
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
+_Options = TypeVar("_Options", bound="LogReadOptions")
 
 
 def find_logs(
@@ -62,6 +64,27 @@ def find_logs(
     if not options.from_segment_start:
         chosen = with_log_starts(chosen)
     return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), str(log.folder)))
+
+
+def located(options: _Options) -> _Options:
+    """Return the options with their paths on their storages, for reads that list them again and again.
+
+    A storage is opened once so, and a view of tiered storage or of a backup keeps the manifests that it has read.
+    Raises as `absolute_paths`.
+    """
+    found = absolute_paths(options.paths, options.file_system)
+    paths = tuple(one if isinstance(one, RemotePath) else str(one) for one in found)
+    return replace(options, paths=paths, file_system={})
+
+
+def ensure_not_renamed(logs: Iterable[LogSnapshot], given: TopicPartition | None) -> None:
+    """Raise ValueError for a folder that is named as another partition than the given one, which would be ignored."""
+    for log in logs:
+        if given is not None and log.topic_partition != given:
+            raise ValueError(
+                f"{log.folder}: expected a folder without the name of a partition, as options topic and partition name "
+                f"its records {given}; found that of {log.topic_partition}: subscribe and topics select topics"
+            )
 
 
 def shown_paths(paths: Iterable[str | RemotePath]) -> str:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kafkafmt.log.end_tracker import EndTracker
-from kafkafmt.scanning.logs import find_logs
+from kafkafmt.scanning.logs import ensure_not_renamed, find_logs
 from kafkafmt.scanning.selection import ensure_all_named
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def plan_logs(options: LogReadOptions) -> list[tuple[Split, ...]]:
     the log; KafkaFormatError if damage hides what planning must read.
     """
     logs = find_logs(options)
+    ensure_not_renamed(logs, options.topic_partition)
     partitions = {str(log): log.topic_partition for log in logs}
     ensure_all_named(options.names.starting, options.starting, partitions)
     ensure_all_named(options.names.ending, options.ending, partitions)

@@ -69,7 +69,7 @@ def scan(
     check_overlaps: bool | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Scan:
-    """Return a scan of the records of topics. Nothing is read before its rows, its ranges or its tasks are asked for.
+    """Return a scan of the records of topics. It reads nothing before its rows, ranges or tasks are requested.
 
     Args:
         source: a log directory, a partition folder, a segment file, a pattern of these, or a URI (`s3://`,
@@ -96,7 +96,7 @@ def scan(
             cluster those of consumers, such as `security.protocol`. `bootstrap.timeout.ms` is how long a cluster has
             to answer first, 5000 by default, and `poll.timeout.ms` how long later reads wait for brokers.
 
-    Raises ScanError, in one line, for arguments that have no meaning.
+    Raises ScanError, in one line, for invalid arguments.
     """
     _ensure_arrow()
     parts = parse_partitions(partitions)
@@ -328,7 +328,7 @@ class Scan:
     def matching(self, wanted: RowBounds) -> Scan:
         """Return the scan without records that are outside of bounds. It may still have some of them.
 
-        Offsets and partitions outside are not read, nor what is before the first record in the bounds of time.
+        Partitions and offsets outside the bounds are not read, nor records before the first one in the bounds of time.
         """
         ranges = {one: found for one, found in self._ranges.items() if wanted.has_partition(one)}
         ranges = {one: _clamped(found, wanted.offsets) for one, found in ranges.items()}
@@ -393,8 +393,8 @@ class Scan:
     def to_polars(self) -> polars.LazyFrame:
         """Return a LazyFrame that reads the scan when it is collected. Raises ScanError without Polars.
 
-        Only columns that the query needs are read. What its filters say of partitions and offsets is not read, nor
-        records before the first one that its filters on timestamps match. A limit ends the scan.
+        It reads only the columns that the query needs, and only the partitions and offsets that its filters select. A
+        filter on timestamps leaves out the records before the first match. A limit ends the scan.
         """
         ensure_package("to_polars", "polars")
         from kafkafmt.scanning.polars_source import lazy_frame

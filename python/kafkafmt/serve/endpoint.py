@@ -127,7 +127,7 @@ class Endpoint:
         Open connections are not affected. Raises IniError, TlsError and OSError.
         """
         tls = None if options.tls is None else await asyncio.to_thread(tls_context, options.tls)
-        self._configs.apply(await asyncio.to_thread(self._configs.read, options.topics_file))
+        await self._configs.reload(options.topics_file)
         self.server.apply(options, tls)
 
     def drain(self) -> None:

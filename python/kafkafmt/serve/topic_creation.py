@@ -22,7 +22,7 @@ from kafkafmt.log.appender import create_log
 from kafkafmt.log.topic_configs import TopicConfig, is_topic_name
 from kafkafmt.log.topics import METADATA_TOPIC
 from kafkafmt.serve.catalog import Catalog
-from kafkafmt.serve.topic_settings import Configuration, TopicConfigs, ensure_valid
+from kafkafmt.serve.topic_settings import TopicConfigs, ensure_valid
 from kafkafmt.server.yielding import yielding_between
 from kafkafmt.types import TopicPartition
 
@@ -115,7 +115,8 @@ class TopicCreation:
         await asyncio.to_thread(self._add, topics)
         names = [topic.name for topic in topics]
         self._catalog.hide(names)
-        self._configs.apply(await asyncio.to_thread(self._make_logs, topics))
+        await asyncio.to_thread(self._make_logs, topics)
+        await self._configs.reload()
         self._catalog.show(names)
 
     async def _checked(
@@ -164,15 +165,14 @@ class TopicCreation:
         new = {topic.name: TopicConfig(topic.partitions, topic.configs) for topic in topics}
         self._configs.file.update(lambda known: {**known, **new})
 
-    def _make_logs(self, topics: Sequence[NewTopic]) -> Configuration:
-        """Create all partitions; return the configuration with the topics. Raises OSError and _StoppedError."""
+    def _make_logs(self, topics: Sequence[NewTopic]) -> None:
+        """Create all partitions. Raises OSError and _StoppedError."""
         for topic in topics:
             for number in range(topic.partitions):
                 if self._stopping.is_set():
                     raise _StoppedError("the endpoint is shutting down; its next start creates the topic")
                 create_log(self._folder(topic.name, number))
         sync_path(self._directory)
-        return self._configs.read()
 
     def _folder(self, name: str, number: int) -> Path:
         return self._directory / str(TopicPartition(name, number))

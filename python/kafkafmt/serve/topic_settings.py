@@ -158,6 +158,14 @@ class TopicConfigs:
                 event = "the configuration of topics cannot be read"
                 self._limited_log.write(_log.error, str(error), event, error=str(error))
 
+    async def reload(self, topics_file: TopicsFile | None = None) -> None:
+        """Read `topics.ini` in a thread, and apply it with a topics file; None: the current one. Raises as `read`.
+
+        A read that is under way ends first: it applies the topics file that it began with.
+        """
+        async with self._reading:
+            self.apply(await asyncio.to_thread(self.read, topics_file))
+
     def read(self, topics_file: TopicsFile | None = None) -> Configuration:
         """Return the configuration from `topics.ini`, overridden by a topics file, without applying it.
 

@@ -16,13 +16,20 @@ import numpy as np
 import structlog
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.producer import ProduceRequest
 
 from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.channel import write_bytes
 from kafkafmt.server.client_progress import ClientProgress
 from kafkafmt.server.errors import RefusedError, UnsupportedRequestError
-from kafkafmt.server.frames import Measured, TooManyElementsError, measure, measure_fetch_request
+from kafkafmt.server.frames import (
+    Measured,
+    TooManyElementsError,
+    measure,
+    measure_fetch_request,
+    measure_produce_request,
+)
 from kafkafmt.server.heads import read_head
 from kafkafmt.server.metrics import Conversions, Outcome
 from kafkafmt.server.request import AnswerMemory, Request
@@ -194,9 +201,7 @@ class Connection:
         api_key, version = api_of(head)
         self._check_allowed(api_key, size)
         if self._is_known and await session.passes(api_key, version):
-            frame = await self._read_into_memory(size)
-            if api_key == ApiKey.Fetch and size > _SMALL_FRAME_BYTES:  # it is decoded to find its broker
-                await self._memory.take(measure_fetch_request(frame).decoded_bytes)
+            frame = await self._read_undecoded(api_key, version, size)
             # Produce is passed on after the client has disconnected, which it may do with acks 0.
             with nullcontext() if api_key == ApiKey.Produce else self._stream.watched():
                 await session.pass_on(frame)
@@ -222,12 +227,21 @@ class Connection:
         return self._sasl is None or self._sasl.principal is not None
 
     async def _read_size(self) -> int:
-        timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
-        (size,) = _SIZE.unpack(await self._stream.read(_SIZE.size, timeout))
+        (size,) = _SIZE.unpack(await self._read_next(_SIZE.size))
         most = self._options.largest_request_bytes if self._is_known else MAX_OPEN_FRAME_BYTES
         if not 0 < size <= most:
             raise RefusedError(f"a request of {size} bytes: expected 1 to {most}")
         return int(size)
+
+    async def _read_next(self, size: int) -> bytes:
+        """Read the start of the next request. A client that waits for responses, or reads one slowly, is not idle."""
+        while True:
+            timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
+            try:
+                return await self._stream.read(size, timeout)
+            except StalledError:
+                if self._session is None or not self._session.is_busy:
+                    raise
 
     async def _read(self, size: int) -> bytes:
         return await self._stream.read(size, self._options.request_timeout)
@@ -235,9 +249,10 @@ class Connection:
     async def _read_request(self, size: int) -> Request:
         """Read a request. Its API is checked before its body is read."""
         head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
-        if self._session is not None and api_of(head)[0] in self._session.undecoded:
-            self._check_allowed(api_of(head)[0], size)
-            undecoded = await self._read_into_memory(size)
+        api_key, version = api_of(head)
+        if self._session is not None and api_key in self._session.undecoded:
+            self._check_allowed(api_key, size)
+            undecoded = await self._read_undecoded(api_key, version, size)
             found = read_head(undecoded)
             name = None if found.client_id is None else found.client_id.decode(errors="replace")
             return Request(
@@ -294,7 +309,18 @@ class Connection:
             received += count
         return frame
 
-    async def _measured(self, frame: Frame, request_class: Any, version: int) -> Measured:
+    async def _read_undecoded(self, api_key: int, version: int, size: int) -> memoryview:
+        """Read a frame that the session decodes, and take memory for that: to pass it on, or to answer it."""
+        frame = await self._read_into_memory(size)
+        if size > _SMALL_FRAME_BYTES and api_key == ApiKey.Fetch:
+            await self._take_for(size, measure_fetch_request(frame))
+        elif size > self._options.max_request_bytes:  # so not all of it may be what is not records
+            await self._take_for(size, await self._measured(frame, ProduceRequest, version))
+        elif size > _SMALL_FRAME_BYTES and api_key == ApiKey.Produce:
+            await self._take_for(size, measure_produce_request(frame))
+        return frame
+
+    async def _measured(self, frame: bytes | memoryview, request_class: Any, version: int) -> Measured:
         """Measure what the decoded frame takes. Raises MalformedRequestError if too much of it is not records."""
         walk = partial(measure, frame, request_class, version, max_bytes=self._options.max_request_bytes)
         try:

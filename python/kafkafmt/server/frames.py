@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.api_key import ApiKey
 
-from _kafkafmt.server import fetching
+from _kafkafmt.server import fetching, producing
 from kafkafmt.server.errors import MalformedRequestError
 
 _HEADER_BYTES = 8  # API key, version, correlation ID
@@ -55,7 +55,7 @@ class Measured(NamedTuple):
 
 
 def measure(
-    frame: bytes,
+    frame: bytes | memoryview,
     request_class: Any,
     version: int,
     *,
@@ -96,6 +96,12 @@ def measure_response(frame: bytes | memoryview, response_class: Any, version: in
 def measure_fetch_request(frame: bytes | memoryview) -> Measured:
     """Measure what a frame takes once `decode_fetch_request` has decoded it."""
     decoded_bytes, elements = fetching.measure_fetch_request(frame)
+    return Measured(decoded_bytes, elements, 0)
+
+
+def measure_produce_request(frame: bytes | memoryview) -> Measured:
+    """Measure what a frame takes once `decode_produce_request` has decoded it. What is payload is not counted."""
+    decoded_bytes, elements = producing.measure_produce_request(frame)
     return Measured(decoded_bytes, elements, 0)
 
 
@@ -154,7 +160,9 @@ def _number_bytes(size: int) -> int:
 
 class _Walk:
     def __init__(self, frame: bytes | memoryview, max_bytes: int, max_elements: int) -> None:
-        self._frame, self._length = bytes(frame) if type(frame) is not bytes else frame, len(frame)
+        # A `Frame` checks each index, which the walk does itself.
+        self._frame = bytes(frame) if isinstance(frame, bytes) else frame
+        self._length = len(frame)
         self._max_bytes, self._max_elements = max_bytes, max_elements
         self.position = self.decoded_bytes = self.elements = self.payload_bytes = 0
 

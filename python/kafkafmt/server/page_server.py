@@ -30,6 +30,8 @@ class PageServer(ThreadingMixIn, WSGIServer):
     """Serves a WSGI application on a port; 0: any free one. `serve_forever` runs it. Raises OSError."""
 
     daemon_threads = True
+    # If the queue is full, as the 5 of the base class soon are, a client connects again after a second.
+    request_queue_size = MOST_REQUESTS
 
     def __init__(self, host: str, port: int, application: Application, request_timeout: float) -> None:
         self.address_family = address_family(host)

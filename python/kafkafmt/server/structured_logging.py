@@ -14,9 +14,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Hashable
+from io import StringIO
+from typing import TextIO
 
 import structlog
 
+from kafkafmt._util.visible import visible
 from kafkafmt.server.options import LogFormat, LogLevel
 
 _RATE_SECONDS, _MAX_KEYS = 10.0, 1024
@@ -34,15 +37,14 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # Clients choose some values: `repr` escapes control sequences for the terminal. Other tracebacks than the plain one
-    # show local variables, which may be passwords.
+    # Clients choose some values: `repr` escapes control sequences for the terminal.
     text_renderer = structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(), repr_native_str=True, exception_formatter=structlog.dev.plain_traceback
+        colors=sys.stderr.isatty(), repr_native_str=True, exception_formatter=_write_traceback
     )
     rendering: list[structlog.types.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if log_format == "json"
-        else [text_renderer]
+        else [_with_visible_event, text_renderer]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -53,9 +55,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     )
     handler.addFilter(_RateLimitedConnections())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    # kafka-python logs at DEBUG what it sends: all bytes in the first module, each request in the second.
-    logging.getLogger("kafka.protocol.parser").setLevel(logging.INFO)
-    logging.getLogger("kafka.net.connection").addFilter(_tells_no_credentials)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -68,10 +67,21 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
     )
 
 
-def _tells_no_credentials(record: logging.LogRecord) -> bool:
-    """Are no SASL requests or responses among the arguments? Those of PLAIN contain the password."""
-    arguments = record.args if isinstance(record.args, tuple) else ()
-    return not any(type(one).__name__.startswith("Sasl") for one in arguments)
+def _with_visible_event(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Escape control characters in the text of an event: other libraries put names and messages of brokers into it."""
+    event["event"] = visible(str(event["event"]))
+    return event
+
+
+def _write_traceback(target: TextIO, exc_info: structlog.types.ExcInfo) -> None:
+    """Write a traceback, indented: the lines of a message that others chose must not look like lines of the log.
+
+    Other tracebacks than the plain one show local variables, which may be passwords.
+    """
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    for line in text.getvalue().strip("\n").split("\n"):
+        target.write(f"\n  {visible(line)}")
 
 
 class RateLimitedLog:

@@ -171,12 +171,8 @@ class Supervisor:
     async def _worker(self, number: int, ready: asyncio.Event) -> AsyncIterator[SpawnProcess]:
         """Start a worker process, and answer its requests within the block."""
         ours, theirs = socket.socketpair()
-        process = _spawn.Process(
-            target=_work,
-            args=(replace(self._job, number=number), theirs),
-            name=f"worker-{number}",
-            daemon=True,
-        )
+        job = replace(self._job, number=number)
+        process = _spawn.Process(target=_work, args=(job, theirs), name=f"worker-{number}", daemon=True)
         with theirs:
             process.start()
         self._processes[number] = process
@@ -184,6 +180,8 @@ class Supervisor:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         requests = RelayedRequests(reader, writer, self._handlers, ready, self._memory)
         self._workers[number] = requests
+        if self._job.options is not job.options:  # they were read again while the process was started
+            requests.notify(pickle.dumps(self._job.options))
         answering = asyncio.create_task(requests.run())
         try:
             yield process

@@ -29,6 +29,8 @@ from kafkafmt._util.user_errors import UserError
 from kafkafmt.spark import unpack
 
 SHIPPED = ("kafkafmt", "cramjam", "isal", "lz4", "python-snappy", "zstandard")
+# kafkafmt requires them up to Python 3.13 only. For a later Python they are included if they are there.
+BEFORE_3_14 = ("lz4", "zstandard")
 # For one of the data sources; included if installed.
 OPTIONAL = ("kafka-python",)
 ASSUMED = ("numpy", "pyarrow")
@@ -79,8 +81,8 @@ class _Source:
 def write_archive(path: Path, wheels: Sequence[Path] = ()) -> Archive:
     """Write the archive to `path` and return its content. The file replaces an existing one when it is complete.
 
-    wheels: a wheel for each name in SHIPPED, and for those in OPTIONAL to include, all for one platform. By default the
-    installed packages.
+    wheels: a wheel for each name in SHIPPED, and for those in OPTIONAL to include, all for one platform. From Python
+    3.14 on, those in BEFORE_3_14 may be missing. By default the installed packages.
 
     Raises ArchiveError and OSError.
     """
@@ -166,10 +168,19 @@ def _native_suffix(sources: Sequence[_Source]) -> str:
     return next(iter(found))
 
 
+def _required(own: Distribution) -> tuple[str, ...]:
+    """Return the names that an archive must have for the Python that kafkafmt was built for."""
+    pythons = [int(found[1]) for tag in own.tags if (found := re.match(r"cp3(\d+)-", tag))]
+    is_later = bool(pythons) and min(pythons) >= 14
+    return tuple(name for name in SHIPPED if not (is_later and name in BEFORE_3_14))
+
+
 def _all_installed() -> list[_Source]:
-    sources = [_installed(name) for name in SHIPPED]
-    for name in OPTIONAL:
-        with contextlib.suppress(ArchiveError):
+    first, *others = SHIPPED
+    sources = [_installed(first)]
+    required = _required(sources[0].distribution)
+    for name in (*others, *OPTIONAL):
+        with contextlib.nullcontext() if name in required else contextlib.suppress(ArchiveError):
             sources.append(_installed(name))
     return sources
 
@@ -194,7 +205,8 @@ def _of_wheels(wheels: Sequence[Path]) -> list[_Source]:
         if name in found:
             raise ArchiveError(f"{path}: there is another wheel of {name}")
         found[name] = source
-    missing = [name for name in SHIPPED if name not in found]
+    required = _required(found["kafkafmt"].distribution) if "kafkafmt" in found else SHIPPED
+    missing = [name for name in required if name not in found]
     if missing:
         raise ArchiveError(f"no wheel of {', '.join(missing)} is given: with --wheel, all come from wheels")
     return [found[name] for name in (*SHIPPED, *OPTIONAL) if name in found]

@@ -12,8 +12,8 @@ The functions are Arrow UDFs: they read a column's Arrow buffers, and create no 
 `spark.sql.execution.arrow.maxBytesPerBatch` bounds the size of an input. Results are returned in chunks of about 1 MiB
 of input cells.
 
-on_error: what a cell does that is damaged, is not complete batches, or cannot be converted. With "fail" it ends the
-query with an error, which names the offsets and the position in the cell. With "null" its result is null.
+on_error: what happens if a cell is damaged, has incomplete batches, or cannot be converted. With "fail" the query ends
+with an error, which names the offsets and the position in the cell. With "null" the result of the cell is null.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def is_valid(column: Column | str, *, deep: bool = False) -> Column:
     """Return a boolean column: whether a cell contains only complete batches with correct lengths and CRCs.
 
     Nothing is decompressed. deep: also decompress, and check codecs, counts, lengths and the order of offsets, as
-    `kafkafmt inspect --verify` does. A cell never raises an error.
+    `kafkafmt verify` does. No cell raises an error.
     """
     return _apply("is_valid", partial(checked, deep=deep), "boolean", "false", column)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 from kafkafmt._util.user_errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from kafkafmt.scanning.scan import Scan
     from kafkafmt.spark.jobs.running import ArrowFunction
@@ -33,17 +35,26 @@ def read_scan(spark: SparkSession, scan: Scan, *, split_bytes: int = _SPLIT_BYTE
     """
     import pyarrow as pa
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     try:
         schema = from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
-        stored = to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
+        stored = _task_schema(schema)
     except PySparkException as error:
         raise UserError(f"a column has a type that Spark does not have: {error.getMessage()}") from None
     wanted = pa.schema([pa.field(field.name, field.type) for field in stored])
     tasks = scan.tasks(split_bytes)
     numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
     return numbers.mapInArrow(_reader(pickle.dumps(tasks), wanted), schema)
+
+
+def _task_schema(schema: StructType) -> pa.Schema:
+    """Return the columns as Spark takes them from a task, with timestamps in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # PySpark 4.1 does not have this argument, and returns timestamps in UTC.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def _reader(pickled: bytes, schema: pa.Schema) -> ArrowFunction:

@@ -10,6 +10,7 @@ from kafkafmt.storage.locations import Storages, is_uri, storage_path, writable_
 from kafkafmt.storage.paths import (
     StoragePath,
     limit_read_ahead,
+    no_folder_reason,
     read_file,
     side_by_side,
     storage_of,
@@ -33,6 +34,7 @@ __all__ = [
     "is_temporary_name",
     "is_uri",
     "limit_read_ahead",
+    "no_folder_reason",
     "read_file",
     "side_by_side",
     "stamp_of",

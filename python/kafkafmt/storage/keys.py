@@ -84,6 +84,12 @@ class KeyRing:
         """The ids of all keys, sorted."""
         return sorted(self._sections)
 
+    @property
+    def files(self) -> list[Path]:
+        """The files of keys, which may not exist."""
+        files = (section.properties.get("file") for section in self._sections.values())
+        return [self.path.parent / file for file in files if file is not None]
+
     def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
         """Return the data key that was wrapped by the key of this id. Raises KeyRingError."""
         return self._key(key_id).unwrap(wrapped)

@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from kafkafmt._util.files import open_regular, publish
+from kafkafmt._util.files import make_folder, naming_errors, open_regular, publish
 from kafkafmt._util.staging import staged_file
 from kafkafmt.records.file import FileRecords
 from kafkafmt.storage.base import stamp_of
@@ -73,21 +73,19 @@ class LocalStorage:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116 - as above
 
     def write(self, path: Path, chunks: Iterable[Buffer]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with staged_file(path) as file:
-            for chunk in chunks:
-                file.write(chunk)
+            _write_chunks(file, path, chunks)
 
     def write_new(self, path: Path, chunks: Iterable[Buffer]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if path.exists():  # before the chunks are made
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         with staged_file(path, is_new=True) as file:
-            for chunk in chunks:
-                file.write(chunk)
+            _write_chunks(file, path, chunks)
 
     def put(self, source: Path, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             publish(source, path)
         except OSError as error:
@@ -103,6 +101,12 @@ class LocalStorage:
     def delete_folder(self, folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
+
+
+def _write_chunks(file: BinaryIO, path: Path, chunks: Iterable[Buffer]) -> None:
+    for chunk in chunks:
+        with naming_errors(path):  # not those of what makes the chunks
+            file.write(chunk)
 
 
 def _is_loop(entry: os.DirEntry[str]) -> bool:

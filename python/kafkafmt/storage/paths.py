@@ -53,6 +53,13 @@ def write_file(path: StoragePath, data: Buffer) -> None:
     storage_of(path).write(path, [data])
 
 
+def no_folder_reason(path: StoragePath) -> str | None:
+    """Return why a path is no folder, for an error that names the path; None if it is one. Raises OSError."""
+    if path.is_dir():
+        return None
+    return "expected a folder, found a file" if path.exists() else "no such folder"
+
+
 def side_by_side(
     ask: Callable[[_Asked], _Found], paths: Collection[_Asked], *, in_parallel: bool
 ) -> list[_Found]:

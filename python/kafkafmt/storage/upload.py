@@ -60,10 +60,11 @@ class Upload:
             self.retries.run(lambda: self._attempt(source, size, written), _FAILURE, self.uri)
         except file_system_errors() as error:
             # Other errors leave the object as it was before: its upload was not completed.
-            is_wrong = isinstance(error.__cause__ or error, _WrongSizeError | _SourceError)
-            if is_wrong or written != self.path:
+            cause = error.__cause__ or error
+            has_wrong_size = isinstance(cause, _WrongSizeError)
+            if has_wrong_size or isinstance(cause, _SourceError) or written != self.path:
                 with contextlib.suppress(*file_system_errors()):
-                    self.filesystem.delete_file(self.path if is_wrong else written)
+                    self.filesystem.delete_file(self.path if has_wrong_size else written)
             if isinstance(error, FileExistsError):
                 raise
             raise file_system_error(error, _FAILURE, self.uri) from error

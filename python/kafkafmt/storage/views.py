@@ -35,6 +35,7 @@ class ViewFile(Protocol):
 
 # The files of a view, by folder and name. The root is "". Folders are of one level.
 ViewTree: TypeAlias = Mapping[str, Mapping[str, ViewFile]]
+_LOG_SUFFIX = ".log"
 
 
 class BytesFile:
@@ -99,6 +100,9 @@ class ViewFileSystem(ABC):
 
     def open_input_file(self, path: str, /) -> OpenViewFile:
         file = self._find(path.strip("/"))
+        if file is None and path.endswith(_LOG_SUFFIX):
+            # Another process, such as the driver of a Spark job, may have a newer listing. Other files may be missing.
+            file = self._find_anew(path.strip("/"))
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return OpenViewFile(file)
@@ -106,6 +110,11 @@ class ViewFileSystem(ABC):
     def _find(self, path: str) -> ViewFile | None:
         folder, _, name = path.rpartition("/")
         return self._current().get(folder, {}).get(name)
+
+    def _find_anew(self, path: str) -> ViewFile | None:
+        with self._lock:
+            self._tree = None
+        return self._find(path)
 
     def _current(self) -> ViewTree:
         with self._lock:  # threads that list folders side by side load once

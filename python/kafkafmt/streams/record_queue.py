@@ -268,10 +268,18 @@ class RecordQueue:
         if self._buffers is not None or not self._chunks or self._options.timestamp_extractor is not None:
             return None
         row = self._chunks[0].run.index[self._number]
-        if row["magic"] < 2 or row["has_delete_horizon"] or row["base_offset"] < self._start:
+        if row["magic"] < 2 or row["has_delete_horizon"] or row["base_offset"] < self._first_wanted:
             return None
         is_log_append = row["timestamp_type"] == TimestampType.LOG_APPEND_TIME
         return int(row["max_timestamp"] if is_log_append else row["base_timestamp"])
+
+    @property
+    def _first_wanted(self) -> int:
+        """The offset below which records of the next batch are dropped: those that another segment has, too.
+
+        Only the first batch of a chunk may have such records.
+        """
+        return self._start if self._number else max(self._start, self.offset)
 
     def open(self) -> int | None:
         """Decode the buffer of the next record, and return the record's timestamp. Raises as `head_timestamp`."""
@@ -290,7 +298,7 @@ class RecordQueue:
         run = self._chunks[0].run
         try:
             if self._buffers is None:
-                options = self._options
+                options, self._start = self._options, self._first_wanted
                 self._buffers = buffers_at(
                     run, self._number, self._held, verify=options.verify, limit=options.max_decompressed_bytes
                 )

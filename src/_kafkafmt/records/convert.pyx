@@ -25,6 +25,8 @@ from ..wire.rows cimport BatchRow, RecordRow
 from ..batches.scan cimport BatchRun
 from ..wire.status cimport Failure, Status, fail, raise_failure
 
+from ..wire.status import DecompressionLimitError
+
 # Why a conversion stopped.
 cpdef enum:
     DONE
@@ -35,6 +37,8 @@ cdef enum:
     FAILED = -1
     # Messages are sealed as soon as they have this many bytes, while these are in the cache.
     UNSEALED_BYTES = 8192
+    # The messages of a compressed batch may take this many bytes, whatever the limit of decompression is.
+    ALWAYS_CONVERTED_BYTES = 64 * 1024 * 1024
 
 
 cdef inline bint needs_codec(const BatchRow* row, int to_magic) noexcept nogil:
@@ -125,6 +129,7 @@ cdef class RunConverter:
     ways: for each codec of a v2 batch `(decompress, codec, compress)`; the codec is the target's. The functions are
         called as `decompress(data, limit)` and `compress(data, None, to_magic)`.
     refuse: `refuse(codec)` raises an error for a codec that is not in `ways`.
+    limit: the most bytes that a batch may decompress to. Its messages may take twice as many.
     max_output: the most bytes of output, except for one batch that is larger.
 
     `records` counts the converted records; copied ones do not count. `temporary_bytes` counts the bytes of the batches
@@ -427,7 +432,7 @@ cdef class RunConverter:
         """Convert decompressed records to messages in the scratch memory; return their bytes.
 
         In a v1 wrapper offsets count from that of the first record. Raises InvalidRecordError for records that are
-        not valid, or CorruptRecordError if the CRC of the batch does not match either.
+        not valid, or CorruptRecordError if the CRC of the batch does not match either; and DecompressionLimitError.
         """
         cdef Py_buffer buffer
         cdef Source source
@@ -438,6 +443,9 @@ cdef class RunConverter:
         PyObject_GetBuffer(records, &buffer, PyBUF_SIMPLE)
         try:
             room = room_for_messages(row, buffer.len)
+            most = max(2 * self.limit, <int64_t>ALWAYS_CONVERTED_BYTES)
+            if room > most:  # the records are tiny
+                raise DecompressionLimitError(f"messages of a batch: expected {most} bytes at most, found {room}")
             if room > len(self.scratch):
                 self.use_scratch(room)
             out = <uint8_t*><char*>self.scratch

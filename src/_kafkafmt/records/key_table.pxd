@@ -49,9 +49,13 @@ cdef class KeyTable:
 
 
 cdef inline uint64_t hash_of(const uint8_t* key, int32_t size, uint64_t seed) noexcept nogil:
-    """Return a hash of 64 bits: 16 bytes a step, whose halves are multiplied to 128 bits."""
+    """Return a hash of 64 bits: 16 bytes a step, whose halves are multiplied to 128 bits.
+
+    A half of zeros would make the product 0, and the other half would have no effect. So both halves are mixed with
+    what an author of keys does not know: the seed, and the hash up to then, which begins with a hash of the seed.
+    """
     cdef const uint8_t* end = key + size
-    cdef uint64_t hash_ = 0, first = 0, second = 0
+    cdef uint64_t hash_ = kf_fold(seed ^ 0x9E3779B97F4A7C15ULL, 0xBF58476D1CE4E5B9ULL), first = 0, second = 0
     while end - key > 16:
         hash_ = kf_fold(<uint64_t>get_int64(key) ^ seed, <uint64_t>get_int64(key + 8) ^ hash_)
         key += 16

@@ -12,40 +12,23 @@ happens if only dirty entries could be dropped.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
-from libc.stdint cimport uint8_t
-from libc.stdlib cimport free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memcpy
 
 from ..wire.guard cimport enable_try_incref, try_incref
+from .buckets cimport (
+    BUCKET, Buckets, begin_buckets, end_buckets, find_entry, insert_entry, make_bucket, remove_entry
+)
+from .entry cimport (
+    BLOCK_HEADER, Entry, asked_bytes, begin_list, block_bytes, compare, is_between, key_object, key_of, link_dirty,
+    move_in_front, unlink_dirty, value_object, value_of
+)
 
 from sys import getsizeof
 
-
-cdef struct Entry:
-    Entry* before  # in a list of dirty entries; NULL in both for a clean one
-    Entry* behind
-    void* table
-    PyObject* context  # NULL for None, and for a clean entry
-    Py_ssize_t charge
-    Entry* newer  # a hit reads only the fields from here on and the key: one or two cache lines
-    Entry* older
-    Entry* chain  # the next one in the same bucket
-    Py_hash_t hash
-    Py_ssize_t key_size
-    Py_ssize_t value_size  # -1 for a tombstone
-
-
-cdef enum:
-    BLOCK_HEADER = 8  # the allocator's bytes before a block
-    BLOCK_ALIGNMENT = 16
-    LEAST_MAPPED = 128 * 1024  # blocks of this size and larger take whole pages
-    MAPPED_HEADER = 16
-    PAGE = 4096
-    BUCKET = sizeof(void*) + 1  # the chain, and its filter
-    LEAST_BUCKETS = 8
 
 cdef enum PutMode:
     PUT
@@ -54,37 +37,6 @@ cdef enum PutMode:
 
 ENTRY_OVERHEAD_BYTES = sizeof(Entry) + BLOCK_HEADER + BUCKET
 ORDERED_ENTRY_BYTES = sizeof(void*)
-
-
-cdef inline char* key_of(Entry* entry) noexcept nogil:
-    return <char*>entry + sizeof(Entry)
-
-
-cdef inline char* value_of(Entry* entry) noexcept nogil:
-    return key_of(entry) + entry.key_size
-
-
-cdef inline uint8_t filter_bit(Py_hash_t hash_) noexcept nogil:
-    """Return the bit of a filter for a hash. It depends on the upper bits, because the lower ones chose the bucket."""
-    return <uint8_t>(1 << (<size_t>hash_ >> (8 * sizeof(size_t) - 3)))
-
-
-cdef inline Py_ssize_t block_bytes(Py_ssize_t key_size, Py_ssize_t value_size) noexcept nogil:
-    """Return the bytes that the allocator uses for an entry: those requested, rounded up. A value may use them all."""
-    cdef Py_ssize_t size = sizeof(Entry) + key_size + max(value_size, 0)
-    if size + 2 * BLOCK_ALIGNMENT < LEAST_MAPPED:
-        return (size + BLOCK_HEADER + BLOCK_ALIGNMENT - 1) // BLOCK_ALIGNMENT * BLOCK_ALIGNMENT
-    return (size + MAPPED_HEADER + PAGE - 1) // PAGE * PAGE
-
-
-cdef inline bytes key_object(Entry* entry):
-    return PyBytes_FromStringAndSize(key_of(entry), entry.key_size)
-
-
-cdef inline object value_object(Entry* entry):
-    if entry.value_size < 0:
-        return None
-    return PyBytes_FromStringAndSize(value_of(entry), entry.value_size)
 
 
 cdef inline PyObject* kept(object context) noexcept:
@@ -110,57 +62,10 @@ cdef inline bint is_kept(Entry* entry, PutMode mode) noexcept:
     return entry.before != NULL if mode == PutMode.PUT_IF_NOT_DIRTY else entry.value_size >= 0
 
 
-cdef inline bint is_between(Entry* entry, bytes start, bytes stop) noexcept:
-    return (start is None or compare(entry, start) >= 0) and (stop is None or compare(entry, stop) < 0)
-
-
-cdef inline int compare(Entry* entry, bytes key) noexcept:
-    """Compare the key of an entry with another key, byte by byte. Returns a number below, equal to or above 0."""
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
-    cdef int order = memcmp(key_of(entry), PyBytes_AS_STRING(key), min(entry.key_size, size))
-    return order if order else (entry.key_size > size) - (entry.key_size < size)
-
-
 cdef int compare_entries(const void* one, const void* other) noexcept nogil:
     """Compare the keys of two entries for `qsort`."""
-    cdef Entry* first = (<Entry**>one)[0]
     cdef Entry* second = (<Entry**>other)[0]
-    cdef int order = memcmp(key_of(first), key_of(second), min(first.key_size, second.key_size))
-    return order if order else (first.key_size > second.key_size) - (first.key_size < second.key_size)
-
-
-cdef inline Py_ssize_t asked_bytes(Py_ssize_t block) noexcept nogil:
-    """Return the bytes to request so that the allocator uses exactly `block` bytes."""
-    return block - (BLOCK_HEADER if block < LEAST_MAPPED else MAPPED_HEADER)
-
-
-cdef inline void link_dirty(Entry* entry, Entry* behind) noexcept nogil:
-    """Insert an entry before `behind`."""
-    entry.behind = behind
-    entry.before = behind.before
-    behind.before.behind = entry
-    behind.before = entry
-
-
-cdef inline void unlink_dirty(Entry* entry) noexcept nogil:
-    entry.before.behind = entry.behind
-    entry.behind.before = entry.before
-    entry.before = entry.behind = NULL
-
-
-cdef inline void begin_list(Entry* sentinel) noexcept nogil:
-    sentinel.before = sentinel.behind = sentinel
-
-
-cdef inline void move_in_front(Entry* moved, Entry* target) noexcept nogil:
-    """Move all entries of one list before the first entry of another."""
-    if moved.behind == moved:
-        return
-    moved.before.behind = target.behind
-    target.behind.before = moved.before
-    moved.behind.before = target
-    target.behind = moved.behind
-    begin_list(moved)
+    return compare((<Entry**>one)[0], key_of(second), second.key_size)
 
 
 cdef class EntryOrder:
@@ -252,12 +157,7 @@ cdef class EntryTable:
     cdef readonly Py_ssize_t hits
     cdef readonly Py_ssize_t misses
     cdef readonly bint is_flushing
-    cdef Entry** buckets
-    cdef uint8_t* filters  # bits for the entries of each bucket, so that most misses need not read entries
-    cdef size_t bucket_count
-    cdef size_t bucket_room
-    cdef size_t mask  # of the smaller power of two
-    cdef size_t count
+    cdef Buckets buckets
     cdef size_t changes  # of entries: an `OrderedEntries` of before is not valid any more
     cdef Entry dirty  # sentinels of three lists: dirty entries that are not in a flush,
     cdef Entry waiting  # dirty entries that the current flush will return,
@@ -269,19 +169,16 @@ cdef class EntryTable:
         begin_list(&self.dirty)
         begin_list(&self.waiting)
         begin_list(&self.handed)
-        self.give_room(LEAST_BUCKETS)
-        self.buckets[0] = NULL
-        self.filters[0] = 0
-        self.bucket_count = 1
+        if not begin_buckets(&self.buckets):
+            raise MemoryError()
 
     def __dealloc__(self):
         with cython.critical_section(self.order):  # until then another thread may drop entries of this table
             self.remove_all()
-        free(self.buckets)
-        free(self.filters)
+        end_buckets(&self.buckets)
 
     def __len__(self):
-        return self.count
+        return self.buckets.entries
 
     def __contains__(self, bytes key not None):
         with cython.critical_section(self.order):
@@ -401,8 +298,8 @@ cdef class EntryTable:
                 self.gather(&self.waiting, start, stop, keys, values)
                 self.gather(&self.handed, start, stop, keys, values)
                 return keys, values
-            for number in range(self.bucket_count):
-                entry = self.buckets[number]
+            for number in range(self.buckets.count):
+                entry = self.buckets.chains[number]
                 while entry != NULL:
                     if is_between(entry, start, stop):
                         keys.append(key_object(entry))
@@ -421,22 +318,7 @@ cdef class EntryTable:
         return 0
 
     cdef inline Entry* find(self, bytes key, Py_hash_t hash_) noexcept:
-        cdef size_t number = self.bucket_of(hash_)
-        cdef Entry* entry
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
-        if not self.filters[number] & filter_bit(hash_):
-            return NULL
-        entry = self.buckets[number]
-        while entry != NULL:
-            if entry.hash == hash_ and entry.key_size == size:
-                if memcmp(key_of(entry), PyBytes_AS_STRING(key), size) == 0:
-                    return entry
-            entry = entry.chain
-        return NULL
-
-    cdef inline size_t bucket_of(self, Py_hash_t hash_) noexcept nogil:
-        cdef size_t number = <size_t>hash_ & (2 * self.mask + 1)
-        return number if number < self.bucket_count else number & self.mask
+        return find_entry(&self.buckets, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), hash_)
 
     cdef int store(self, bytes key, bytes value, context, PutMode mode) except -1:
         """Make room for an entry, and put it in place of an earlier one of its key. Returns 0 if that one was kept."""
@@ -520,10 +402,11 @@ cdef class EntryTable:
         self, bytes key, Py_hash_t hash_, bytes value, Py_ssize_t value_size, context, Py_ssize_t charge
     ) except NULL:
         cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key)
+        cdef size_t buckets_before = self.buckets.count
         cdef Entry* entry
-        cdef size_t number
-        if self.count >= self.bucket_count:
-            self.split_bucket()
+        if not make_bucket(&self.buckets):
+            raise MemoryError()
+        self.charge_buckets(buckets_before)
         entry = <Entry*>malloc(asked_bytes(block_bytes(key_size, value_size)))
         if entry == NULL:
             raise MemoryError()
@@ -538,124 +421,42 @@ cdef class EntryTable:
         if value_size > 0:
             memcpy(value_of(entry), PyBytes_AS_STRING(value), value_size)
         self.changes += 1
-        number = self.bucket_of(hash_)
-        entry.chain = self.buckets[number]
-        self.buckets[number] = entry
-        self.filters[number] |= filter_bit(hash_)
+        insert_entry(&self.buckets, entry)
         self.order.put_first(entry)
-        self.count += 1
         self.used_bytes += charge
         self.order.used_bytes += charge
         return entry
 
     cdef void remove(self, Entry* entry) noexcept:
         """Remove an entry from all lists, and free it."""
-        cdef size_t number = self.bucket_of(entry.hash)
-        cdef Entry** link = &self.buckets[number]
+        cdef size_t buckets_before = self.buckets.count
         cdef PyObject* context = entry.context
-        cdef int _step
-        while link[0] != entry:
-            link = &link[0].chain
-        link[0] = entry.chain
-        self.refresh_filter(number)
         self.changes += 1
+        remove_entry(&self.buckets, entry)
+        self.charge_buckets(buckets_before)
         self.order.take_out(entry)
         if entry.before != NULL:
             unlink_dirty(entry)
             self.dirty_bytes -= entry.charge
-        self.count -= 1
         self.used_bytes -= entry.charge
         self.order.used_bytes -= entry.charge
         free(entry)
-        for _step in range(2):  # so that an empty table has one bucket
-            if self.count < self.bucket_count // 2:
-                self.merge_bucket()
         Py_XDECREF(context)
 
     cdef void remove_all(self) noexcept:
         cdef size_t number = 0
-        while self.count:
-            number %= self.bucket_count  # the count of buckets falls meanwhile
-            if self.buckets[number] != NULL:
-                self.remove(self.buckets[number])
+        while self.buckets.entries:
+            number %= self.buckets.count  # the count of buckets falls meanwhile
+            if self.buckets.chains[number] != NULL:
+                self.remove(self.buckets.chains[number])
             else:
                 number += 1
 
-    cdef int split_bucket(self) except -1:
-        """Add a bucket, and move its share of entries from the bucket that is split."""
-        cdef size_t new = self.bucket_count
-        cdef Entry** link
-        cdef Entry* entry
-        if new == self.bucket_room:
-            self.give_room(new + new // 4)
-        if new == 2 * self.mask + 2:
-            self.mask = 2 * self.mask + 1
-        self.bucket_count += 1
-        self.charge_buckets(1)
-        self.buckets[new] = NULL
-        link = &self.buckets[new & self.mask]
-        while link[0] != NULL:
-            entry = link[0]
-            if self.bucket_of(entry.hash) == new:
-                link[0] = entry.chain
-                entry.chain = self.buckets[new]
-                self.buckets[new] = entry
-            else:
-                link = &entry.chain
-        self.refresh_filter(new)
-        self.refresh_filter(new & self.mask)
-        return 0
-
-    cdef void merge_bucket(self) noexcept:
-        """Remove the last bucket, and move its entries back to the bucket that was split for it."""
-        cdef size_t last = self.bucket_count - 1
-        cdef Entry* entry = self.buckets[last]
-        cdef Entry** link
-        if last == 0:
-            return
-        if last == self.mask:
-            self.mask >>= 1
-        link = &self.buckets[last & self.mask]
-        while link[0] != NULL:
-            link = &link[0].chain
-        link[0] = entry
-        self.filters[last & self.mask] |= self.filters[last]
-        self.bucket_count = last
-        self.charge_buckets(-1)
-        if self.bucket_room > 2 * LEAST_BUCKETS and last < self.bucket_room // 2:
-            self.set_room(last + last // 4)
-
-    cdef void refresh_filter(self, size_t number) noexcept:
-        cdef Entry* entry = self.buckets[number]
-        cdef uint8_t bits = 0
-        while entry != NULL:
-            bits |= filter_bit(entry.hash)
-            entry = entry.chain
-        self.filters[number] = bits
-
-    cdef int give_room(self, size_t room) except -1:
-        if not self.set_room(room):
-            raise MemoryError()
-        return 0
-
-    cdef bint set_room(self, size_t room) noexcept:
-        """Allocate memory for `room` buckets. Returns False without memory; then the table is unchanged."""
-        cdef uint8_t* filters
-        cdef Entry** buckets = <Entry**>realloc(self.buckets, room * sizeof(Entry*))
-        if buckets == NULL:
-            return False
-        self.buckets = buckets
-        self.bucket_room = min(self.bucket_room, room)
-        filters = <uint8_t*>realloc(self.filters, room)
-        if filters == NULL:
-            return False
-        self.filters = filters
-        self.bucket_room = room
-        return True
-
-    cdef inline void charge_buckets(self, Py_ssize_t more) noexcept:
-        self.used_bytes += more * <Py_ssize_t>BUCKET
-        self.order.used_bytes += more * <Py_ssize_t>BUCKET
+    cdef inline void charge_buckets(self, size_t count_before) noexcept:
+        """Count the bytes of the buckets that were added or removed."""
+        cdef Py_ssize_t more = (<Py_ssize_t>self.buckets.count - <Py_ssize_t>count_before) * <Py_ssize_t>BUCKET
+        self.used_bytes += more
+        self.order.used_bytes += more
 
 
 cdef class OrderedEntries:
@@ -676,11 +477,11 @@ cdef class OrderedEntries:
         self.table = table
         with cython.critical_section(table.order):
             self.changes = table.changes
-            self.entries = <Entry**>malloc(max(table.count, <size_t>1) * sizeof(Entry*))
+            self.entries = <Entry**>malloc(max(table.buckets.entries, <size_t>1) * sizeof(Entry*))
             if self.entries == NULL:
                 raise MemoryError()
-            for number in range(table.bucket_count):
-                entry = table.buckets[number]
+            for number in range(table.buckets.count):
+                entry = table.buckets.chains[number]
                 while entry != NULL:
                     if entry.value_size >= 0 and is_between(entry, start, stop):
                         self.entries[self.count] = entry

@@ -287,3 +287,25 @@ def test_undelivered_when_many_partitions_then_the_largest_are_named():
         "28 record(s) in 8 partition(s): clicks-7: 7, clicks-6: 6, clicks-5: 5, clicks-4: 4, clicks-3: 3, "
         "and 3 more"
     )
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_bytes_when_their_batch_ends_while_they_are_sent_then_no_other_batch_gets_their_memory(is_split):
+    """Case 34: a buffer is not used again while a view of it lives, such as that of a request being sent."""
+    accumulator = accumulator_of(batch_size=2000, codec=kf.Codec.GZIP, sequences=Numbering())
+    for value in numbered(range(20), 50):
+        append(accumulator, value)
+    sender = Sender(accumulator)
+    (batch,) = sender.drain()
+    in_request = memoryview(batch.data)
+    sent = bytes(in_request)
+    if is_split:
+        assert accumulator.split_and_reenqueue(batch, 0) > 1
+    else:
+        batch.complete_exceptionally(GIVEN_UP)
+    accumulator.deallocate(batch)
+    accumulator.muted.clear()
+    for value in numbered(range(2000), 50):
+        append(accumulator, value, partitions(2)[1])
+    sender.send()
+    assert bytes(in_request) == sent

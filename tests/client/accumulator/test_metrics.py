@@ -131,3 +131,17 @@ def test_splits_when_refused_or_not_then_counted_apart():
     assert (values["batch-split-total"], values["batch-refused-total"]) == (2, 1)
     assert values["batch-split-rate"] == pytest.approx(2 / 30)
     assert sender.refused[TP] == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_splits_when_each_record_is_too_large_then_a_batch_of_one_is_not_counted(count):
+    """KIP-126: `batch-split-rate` is the rate of splits, and a batch of one record cannot be split."""
+    limits = {}
+    accumulator = accumulator_of(max_message_bytes=limits.get)
+    futures = [append(accumulator, bytes(2000)) for _ in range(count)]
+    limits["clicks"] = 1000
+    Sender(accumulator).send(0)
+    assert all(isinstance(future.exception, kf.RecordTooLargeError) for future in futures)
+    values = accumulator.metrics.values(0)
+    assert (values["batch-split-total"], values["batch-refused-total"]) == (count - 1, 0)
+    assert values["batch-split-rate"] == pytest.approx((count - 1) / 30)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,17 +22,10 @@ from client.accumulator.partitions import (
 from client.native_sending import TOPIC, LocalSender
 from kafkafmt.client.accumulator import AccumulatorClosedError, RecordAccumulator
 
+pytestmark = pytest.mark.usefixtures("frequent_switches")
+
 PARTITIONS = partitions(3)
 RECORDS = 400
-
-
-@pytest.fixture(autouse=True)
-def _frequent_switches() -> Iterator[None]:
-    """So that threads meet in the middle of things."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
 
 
 class RunningSender:
@@ -99,7 +91,6 @@ def in_threads(*functions: Callable[[], None]) -> None:
         raise errors[0]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("buffer_memory", [5000, 2**25], ids=["hardly any memory", "memory"])
 @pytest.mark.parametrize("limit", [2**31, 700], ids=["all fits", "split"])
 def test_records_when_many_threads_append_then_all_arrive_once_in_the_order_of_each(limit, buffer_memory):
@@ -162,7 +153,6 @@ def test_records_when_many_threads_append_then_all_arrive_once_in_the_order_of_e
     assert_nothing_left(accumulator)
 
 
-@pytest.mark.timeout(60)
 def test_abort_when_others_append_and_send_then_each_record_has_one_outcome_and_no_memory_is_kept():
     running = RunningSender(
         lambda **more: accumulator_of(
@@ -215,7 +205,6 @@ class SwitchingHeaders(list):
             yield item
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("batch_size", [200, 3000])
 def test_native_sends_when_others_end_the_same_batches_then_all_arrive_once_in_the_order_of_each(batch_size):
     """Some append natively, one through Python code in the midst of an append, and the sender takes open batches."""
@@ -278,7 +267,6 @@ def test_native_sends_when_others_end_the_same_batches_then_all_arrive_once_in_t
     assert_nothing_left(accumulator)
 
 
-@pytest.mark.timeout(60)
 def test_close_when_others_append_then_each_record_is_refused_or_arrives():
     running = RunningSender(lambda **more: accumulator_of(batch_size=500, buffer_memory=9000, **more), 2**31)
     accumulator = running.accumulator

@@ -40,7 +40,7 @@ def test_send_when_the_disk_is_full_then_each_record_arrives_once_there_is_room(
             numbered.send(COUNT)
         for numbered, _, is_replicated in sent:
             if is_replicated:
-                assert [future.get(DELIVERY_SECONDS) is not None for future in numbered.futures]
+                assert all(future.get(DELIVERY_SECONDS) is not None for future in numbered.futures)
             else:
                 brokers.wait_until(lambda topic=numbered.topic: brokers.leader(topic) == -1)  # type: ignore[misc]
                 assert not all(future.is_done for future in numbered.futures)

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 import kafkafmt as kf
+from broker.batches import RECORDS, send
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.log import LogDirectory
-from scanning.brokers.topics import RECORDS, options_of, read_range, send
+from scanning.brokers.topics import options_of, read_range
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -110,16 +110,18 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> type[Brokers]:
     return Brokers
 
 
-def broker_options() -> BrokerOptions:
+def broker_options(timeout_ms: int = 60_000) -> BrokerOptions:
     config = ClientConfig.parse({"bootstrap.servers": "127.0.0.1:1"}, RawConsumer, {})
-    return BrokerOptions(config, NAMES, poll_timeout_ms=200)
+    return BrokerOptions(config, NAMES, poll_timeout_ms=timeout_ms)
 
 
-def offsets(consumer: Any, *keys: TopicPartition, ahead: int = 1) -> dict[str, list[int]]:
+def offsets(
+    consumer: Any, *keys: TopicPartition, ahead: int = 1, options: BrokerOptions | None = None
+) -> dict[str, list[int]]:
     """The base offsets of the batches that are read, by topic."""
     wanted = [PartitionRange(kf.TopicPartition(*key), 0, END) for key in keys]
     found: dict[str, list[int]] = {key.topic: [] for key in keys}
-    for one, run in RangeReader(consumer, wanted, broker_options(), ahead).runs():
+    for one, run in RangeReader(consumer, wanted, options or broker_options(), ahead).runs():
         found[one.topic_partition.topic] += run.index["base_offset"].tolist()
     return found
 
@@ -158,7 +160,7 @@ def test_read_when_tiered_storage_gives_nothing_then_one_line_says_so(brokers: t
     with pytest.raises(
         BrokerError, match=r"^partition a-0, offsets 0 to 29: at offset 10 nothing came in 200 ms"
     ):
-        offsets(Consumer(gap=10), A, ahead=0)
+        offsets(Consumer(gap=10), A, ahead=0, options=broker_options(200))
 
 
 def test_read_when_the_system_has_no_affinity_of_processes_then_has_all_records(

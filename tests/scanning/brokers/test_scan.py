@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import kafkafmt as kf
+from broker.batches import RECORDS, START_MS, batch, send
 from broker.produce import produce
 from cli.live import transaction
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
-from scanning.brokers.topics import RECORDS, START_MS, batch, send
 
 if TYPE_CHECKING:
     from broker.broker import Broker

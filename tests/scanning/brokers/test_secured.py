@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 import kafkafmt as kf
+from broker.batches import RECORDS, send
 from broker.broker import HOST, Broker
 from broker.secured import secured_broker
 from kafkafmt.scanning.brokers.errors import BrokerError
-from scanning.brokers.topics import RECORDS, send
+from scanning.brokers.topics import GIVES_UP_SECONDS
 from server.security.certificates import Certificates, make_certificates
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("sca
 TOPIC = "scan-secured"
 USER, PASSWORD = "alice", "wonderland-up"
 SASL = {"sasl.plain.username": USER, "sasl.plain.password": PASSWORD}
-# A scan waits about 5 seconds for a cluster. The machine may be busy.
-GIVES_UP_SECONDS = 15
 
 
 @pytest.fixture(scope="module")

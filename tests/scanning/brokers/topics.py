@@ -1,14 +1,12 @@
-"""Topics of real brokers, what is sent to them, and ranges of their records."""
+"""Ranges of topics of real brokers, and how long a scan waits for a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 import kafkafmt as kf
-from broker.produce import produce
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.columns.read import COLUMNS, arrow_schema
 from kafkafmt.scanning.brokers.clients import ClientConfig
@@ -20,25 +18,9 @@ from kafkafmt.scanning.options import ReadColumns
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-RECORDS = 25
-START_MS = 1_700_000_000_000
 NAMES = OptionNames("skip", "timeout")
-
-
-def batch(number: int, records: int = RECORDS) -> bytes:
-    """One batch, of one codec after the other."""
-    builder = kf.RecordBatchBuilder(codec=list(kf.Codec)[number % len(kf.Codec)])
-    for record in range(records):
-        headers = [("number", b"%d" % number), ("none", None)] if record % 3 == 0 else []
-        value = None if record % 7 == 3 else b"value %d of batch %d" % (record, number)
-        builder.append(START_MS + number * 1000 + record, b"key-%d" % record, value, headers)
-    return builder.build()
-
-
-def send(broker: Broker, topic: str, numbers: Iterable[int], partitions: int = 1) -> None:
-    """Send batches of these numbers to one partition after the other."""
-    for number in numbers:
-        assert produce(broker, topic, batch(number), number % partitions) == 0
+# A scan waits about 5 seconds for a cluster. Without a limit of its own it would wait for kafka-python's 30 seconds.
+GIVES_UP_SECONDS = 25
 
 
 def options_of(broker: Broker, isolation: str = "read_uncommitted", **options: Any) -> BrokerOptions:

@@ -19,6 +19,7 @@ from kafkafmt.serve.options import GroupOptions
 from kafkafmt.types import TopicPartition
 
 MIB = 1 << 20
+SYNCHRONOUS_FULL = 2
 OPTIONS = GroupOptions(max_offsets_bytes=MIB, max_membership_bytes=MIB)
 TABLES = ("generations", "members", "protocols")
 FIRST_SCHEMA = """
@@ -193,6 +194,13 @@ def test_offsets_when_killed_while_committing_then_all_that_were_told_are_there(
         last = generations(state)["g"]
         assert last.generation_id - 1 in (told, told + 1)
         assert [each.assignment for each in last.members] == [b"%d" % (last.generation_id - 1)] * 3
+
+
+def test_file_when_open_then_each_commit_is_flushed_to_the_disk(tmp_path: Path) -> None:
+    """No kill of a process shows that: SQLite flushes nothing of its log in its other modes."""
+    file = OffsetsFile(tmp_path / FILE_NAME, MIB)
+    assert file._pragma("synchronous") == SYNCHRONOUS_FULL
+    file.close()
 
 
 def test_file_when_it_cannot_take_more_then_nothing_of_a_commit_is_kept(tmp_path: Path) -> None:

@@ -263,12 +263,13 @@ def test_client_when_its_password_is_wrong_then_is_told_so(
     def refusals() -> float:
         return metric(metrics, "kafkafmt_connections_refused_total", reason="sasl")
 
-    before, told = refusals(), ""
+    before, told, gives_up_ms = refusals(), "", 1000
     deadline = time.monotonic() + SECONDS
     while f"invalid credentials for {mechanism}" not in told:  # again, where it gave up before it was told
         assert time.monotonic() < deadline, told
         with pytest.raises(RefusedError) as refused:
-            client(in_plain_text, Access(mechanism, password="wrong", gives_up_ms=SOON_MS))
+            client(in_plain_text, Access(mechanism, password="wrong", gives_up_ms=gives_up_ms))
+        gives_up_ms *= 2
         # Where they try all brokers and give up, the Python clients have it in their logs.
         told = f"{refused.value} {caplog.text}"
     while refusals() == before:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from broker.batches import RECORDS, send
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
 from kafkafmt.spark import first_line
-from spark.kafka.topics import RECORDS, Record, options_of, records, rows, send, wait_until
+from spark.kafka.topics import Record, options_of, records, rows, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,6 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 import kafkafmt as kf
+from broker.batches import RECORDS, batch, send
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
@@ -16,18 +17,7 @@ from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.streaming import KafkaSource
 from kafkafmt.spark.stream_reader import StreamReader
-from spark.kafka.topics import (
-    RECORDS,
-    WAIT_SECONDS,
-    Query,
-    batch,
-    options_of,
-    records,
-    rows,
-    send,
-    spans,
-    wait_until,
-)
+from spark.kafka.topics import WAIT_SECONDS, Query, options_of, records, rows, spans, stored_count, wait_until
 from spark.reads import struct
 
 if TYPE_CHECKING:
@@ -39,10 +29,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("spa
 def span(number: int, partition: int = 0) -> tuple[int, int, int]:
     """Of the batch of that number in its partition."""
     return partition, number * RECORDS, (number + 1) * RECORDS - 1
-
-
-def log_size(broker: Broker, topic: str) -> int:
-    return sum(one.count for one in LogDirectory(broker.log_dir).partition((topic, 0)).batches())
 
 
 def ours(topic: str) -> kf.TopicPartition:
@@ -223,7 +209,7 @@ def test_compacted_topic_when_limited_within_a_gap_then_has_every_batch_once(bro
     config = {"cleanup.policy": "compact", "segment.bytes": 2000, "min.cleanable.dirty.ratio": 0.01}
     broker_3.create_topic("compacted", 1, config)
     send(broker_3, "compacted", range(40))
-    wait_until(lambda: log_size(broker_3, "compacted") < 20 * RECORDS)
+    wait_until(lambda: stored_count(broker_3, "compacted") < 20 * RECORDS)
     query = Query(options_of(broker_3, "compacted", maxOffsetsPerTrigger=40))
     found: list[dict[str, Any]] = []
     while query.reached[ours("compacted")] < 40 * RECORDS:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.batches import RECORDS, START_MS, send
 from broker.jars import SPARK_KAFKA
 from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.spark import first_line
@@ -15,7 +16,7 @@ from kafkafmt.spark.kafka.records.options import RecordReadOptions
 from kafkafmt.spark.kafka.records.streaming import RecordStream
 from kafkafmt.types import TopicPartition
 from spark.kafka.sources import BOTH, OURS, THEIRS, Sources, admin_of, delete
-from spark.kafka.topics import RECORDS, START_MS, send, wait_until
+from spark.kafka.topics import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

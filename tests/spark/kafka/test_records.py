@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from broker.batches import RECORDS, START_MS, batch, send
 from broker.jars import SPARK_KAFKA
-from kafkafmt.log import LogDirectory
 from kafkafmt.net import Producer
 from kafkafmt.spark import first_line
 from spark.kafka.sources import BOTH, OURS, THEIRS, Sources, delete
-from spark.kafka.topics import RECORDS, START_MS, batch, send, wait_until
+from spark.kafka.topics import stored_count, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,10 +62,6 @@ def send_odd(broker: Broker) -> None:
         producer.send(ODD, bytes(500_000))
 
 
-def log_size(broker: Broker, topic: str) -> int:
-    return sum(one.count for one in LogDirectory(broker.log_dir).partition((topic, 0)).batches())
-
-
 @pytest.fixture(scope="module")
 def sources(spark: SparkSession, broker: Broker) -> Iterator[Sources]:
     SPARK_KAFKA.fetch()
@@ -80,7 +76,7 @@ def sources(spark: SparkSession, broker: Broker) -> Iterator[Sources]:
     delete(broker, TRUNCATED, FIRST)
     send_odd(broker)
     producer = transact(broker)
-    wait_until(lambda: log_size(broker, COMPACTED) < 20 * RECORDS)
+    wait_until(lambda: stored_count(broker, COMPACTED) < 20 * RECORDS)
     yield Sources(spark, broker)
     producer.abort_transaction()
     producer.close()

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kafkafmt as kf
+from broker.batches import batch
 from kafkafmt.log import LogDirectory
 from kafkafmt.spark.kafka.writing import TaskStats
 from kafkafmt.spark.kafka_data_source import KafkaDataSource
-from spark.kafka.topics import arrow, batch, options_of, records, rows
+from spark.kafka.topics import arrow, options_of, records, rows
 from spark.writes import schema_of
 
 if TYPE_CHECKING:

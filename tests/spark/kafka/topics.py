@@ -1,4 +1,4 @@
-"""Topics of real brokers, what was sent to them as batches, and reads and writes of them without a JVM."""
+"""Topics of real brokers: reads and writes of their batches without a JVM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import kafkafmt as kf
-from broker.produce import produce
+from kafkafmt.log import LogDirectory
 from kafkafmt.spark.kafka.offset_stream import KafkaStream
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.reading import COLUMN_TYPES, read_range
@@ -21,21 +21,9 @@ from spark.reads import struct
 if TYPE_CHECKING:
     from broker.broker import Broker
 
-RECORDS = 25
-START_MS = 1_700_000_000_000
 WAIT_SECONDS = 60
 
 Record = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-
-
-def batch(number: int, records: int = RECORDS) -> bytes:
-    """One batch, of one codec after the other."""
-    builder = kf.RecordBatchBuilder(codec=list(kf.Codec)[number % len(kf.Codec)])
-    for record in range(records):
-        headers = [("number", b"%d" % number), ("none", None)] if record % 3 == 0 else []
-        value = None if record % 7 == 3 else b"value %d of batch %d" % (record, number)
-        builder.append(START_MS + number * 1000 + record, b"key-%d" % record, value, headers)
-    return builder.build()
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -45,10 +33,9 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def send(broker: Broker, topic: str, numbers: Iterable[int], partitions: int = 1) -> None:
-    """Batches of these numbers, to one partition after the other."""
-    for number in numbers:
-        assert produce(broker, topic, batch(number), number % partitions) == 0
+def stored_count(broker: Broker, topic: str) -> int:
+    """How many records the log of partition 0 has."""
+    return sum(one.count for one in LogDirectory(broker.log_dir).partition((topic, 0)).batches())
 
 
 def options_of(broker: Broker, topic: str, **options: object) -> dict[str, str]:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kafkafmt
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory
+from kafkafmt.log.broker_files.cluster_files import CLEAN_SHUTDOWN
+from kafkafmt.log.checkpoints import (
+    RECOVERY_POINT_CHECKPOINT,
+    log_start_offsets_to_bytes,
+    offset_checkpoint,
+)
 from kafkafmt.log.listing import list_segments
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
+from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.spark.sink.commit import Commit, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.staging import Owner, new_attempt, remove
-from log.samples import batch, put_segment
+from kafkafmt.types import TopicPartition
+from log.samples import batch, marker, put_segment, transactional
+from log.test_log_start import start_at
 from spark.reads import rows
 from spark.writes import Rows, content, job, staged, write
+from syncs import Syncs
 
 COLUMNS = ("value", "topic", "partition", "offset")
 
@@ -35,6 +50,19 @@ def records(*offsets: int, topic: str = "t", partition: int = 0) -> list[dict[st
 def offsets(folder: Path, topic: str = "t", partition: int = 0) -> list[int]:
     log = LogDirectory(folder).partition((topic, partition))
     return [record.offset for record in log.records()]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kept", ["keep", "dense"])
+def test_commit_when_it_returns_then_all_segments_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str, overwrite: bool
+) -> None:
+    syncs = Syncs.noted(monkeypatch)
+    for first in (0, 100):
+        tasks = [records(*range(one, one + 50), partition=one % 3) for one in (first, first + 50)]
+        write(tmp_path / "logs", *tasks, offsets=kept, overwrite=overwrite, segmentBytes=500)
+    assert list(tmp_path.glob("logs/t-*/*.log"))
+    assert syncs.lost(tmp_path, {".lock", ".kafkafmt-lock"}) == []
 
 
 # Offsets that are kept
@@ -79,6 +107,40 @@ def test_segment_that_is_empty_when_in_the_way_then_replaced_or_told(tmp_path: P
     assert offsets(tmp_path) == [7, 8]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_offsets_when_below_the_log_start_then_refused_and_dense_ones_begin_there(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    write(tmp_path, records(0, 1, 2))
+    start_at(10, tmp_path)
+    with pytest.raises(
+        ValueError, match="partition t-0: log-start-offset-checkpoint says that offsets below 10 are"
+    ):
+        write(tmp_path, records(9, 10), overwrite=overwrite)
+    write(tmp_path, records(7), records(9), overwrite=overwrite, offsets="dense")
+    assert offsets(tmp_path) == [10, 11]
+    write(tmp_path, records(12, 15), overwrite=overwrite)
+    assert offsets(tmp_path) == ([12, 15] if overwrite else [10, 11, 12, 15])
+    assert content(tmp_path) == ["log-start-offset-checkpoint", "t-0"]
+
+
+def test_partition_when_on_another_file_system_then_refused_and_later_writes_go_on(tmp_path: Path) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs two file systems")
+    with tempfile.TemporaryDirectory(dir=shared) as elsewhere:
+        (tmp_path / "t-1").symlink_to(elsewhere)
+        for overwrite in (False, True):
+            with pytest.raises(
+                OSError, match="expected a folder on the file system of its log directory"
+            ) as caught:
+                write(tmp_path, records(0), records(0, partition=1), overwrite=overwrite)
+            assert caught.value.errno == errno.EXDEV
+        assert content(tmp_path) == ["t-1"]
+        write(tmp_path, records(0, 1))
+        assert offsets(tmp_path) == [0, 1]
+
+
 # Overwriting
 
 
@@ -89,6 +151,47 @@ def test_overwrite_when_committed_then_replaces_the_partitions_that_are_written(
     write(tmp_path, records(7), records(9), overwrite=True, offsets="dense")
     assert offsets(tmp_path) == [0, 1]
     assert content(tmp_path) == ["t-0", "t-1", "t-2"]
+
+
+def test_overwrite_when_committed_then_the_topic_id_stays(tmp_path: Path) -> None:
+    write(tmp_path, records(0, 1), records(0, partition=1))
+    topic_id = uuid.uuid4()
+    write_topic_id(tmp_path / "t-0", topic_id)
+    write(tmp_path, records(5), records(7), records(9, partition=1), overwrite=True)
+    assert [offsets(tmp_path, partition=number) for number in (0, 1)] == [[5, 7], [9]]
+    assert [read_topic_id(tmp_path / f"t-{number}") for number in (0, 1)] == [topic_id, None]
+
+
+def test_segment_when_put_before_a_snapshot_then_its_aborted_records_are_left_out(tmp_path: Path) -> None:
+    for base in (10, 20):
+        put_segment(tmp_path / "t-0", base, [batch(base, 2)])
+        (tmp_path / "t-0" / f"{base:020}.snapshot").write_bytes(ProducerStates().snapshot())
+    cell = transactional(12, 1, 2) + marker(14, 1, commit=False)
+    write(tmp_path, [{"topic": "t", "partition": 0, "batch": cell}])
+    found = kafkafmt.scan(tmp_path, isolation="read_committed").to_arrow()
+    assert found["offset"].to_pylist() == [10, 11, 20, 21]
+    assert [path.name for path in tmp_path.glob("t-0/*.snapshot")] == [f"{10:020}.snapshot"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_directory_of_a_stopped_broker_when_written_to_then_it_reads_the_new_batches(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    for partition in range(3):
+        write(tmp_path, records(0, 1, 7, 8, partition=partition))
+    (tmp_path / CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":5}')
+    points = tmp_path / RECOVERY_POINT_CHECKPOINT
+    points.write_bytes(log_start_offsets_to_bytes({TopicPartition("t", number): 9 for number in range(3)}))
+    write(tmp_path, records(9, 10), records(20, 21, partition=1), overwrite=overwrite)
+    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+    assert offset_checkpoint(points) == {
+        ("t", 0): 0 if overwrite else 9,
+        ("t", 1): 0 if overwrite else 9,
+        ("t", 2): 9,
+    }
+    points.write_bytes(b"damaged")
+    write(tmp_path, records(30, partition=2), overwrite=overwrite)
+    assert points.read_bytes() == b"damaged"
 
 
 def test_job_without_rows_when_committed_then_changes_nothing(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_task_when_its_executor_is_killed_or_it_fails_then_its_retry_alone_count
         [str(submit), "--master", CLUSTER, *conf, *job],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         env={
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,

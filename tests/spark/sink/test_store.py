@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
@@ -20,13 +21,16 @@ from pyspark.sql import SparkSession
 from data.real_logs import LOGS
 from file_systems import BUCKET
 from kafkafmt.log import PartitionLog
+from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes
 from kafkafmt.log.listing import list_segments
+from kafkafmt.log.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from kafkafmt.spark import recover
 from kafkafmt.spark.sink import store
 from kafkafmt.spark.sink.job import SinkJob
 from kafkafmt.spark.sink.staging import Owner
 from kafkafmt.spark.sink.store import StoreCommit, StoreManifest
-from kafkafmt.storage import RemotePath, storage_path
+from kafkafmt.storage import RemotePath, storage_path, write_file
+from kafkafmt.types import TopicPartition
 from spark.sink.test_commit import dead_owner
 from spark.writes import Rows, job, staged, write
 
@@ -192,6 +196,40 @@ def test_commit_when_another_driver_applies_it_meanwhile_then_both_succeed(
     save(plan, records(0, 1), records(5), overwrite=True)
     assert offsets(target) == [0, 1, 5]
     assert len(objects(target)) == 6
+
+
+def test_overwrite_when_committed_then_the_topic_id_stays(
+    tmp_path: Path, target: RemotePath, plan: Callable[..., SinkJob]
+) -> None:
+    save(plan, records(0, 1))
+    topic_id = uuid.uuid4()
+    write_topic_id(tmp_path, topic_id)
+    write_file(target / "t-0" / FILE_NAME, (tmp_path / FILE_NAME).read_bytes())
+    save(plan, records(5), overwrite=True)
+    assert offsets(target) == [5]
+    assert read_topic_id(target / "t-0") == topic_id
+
+
+def test_segment_when_put_before_a_snapshot_then_that_is_removed(
+    target: RemotePath, plan: Callable[..., SinkJob]
+) -> None:
+    save(plan, records(0, 1), records(20))
+    snapshots = [target / "t-0" / f"{base:020}.snapshot" for base in (0, 10, 20)]
+    for path in snapshots:
+        write_file(path, b"")
+    save(plan, records(10))
+    assert offsets(target) == [0, 1, 10, 20]
+    assert [path.unlisted().exists() for path in snapshots] == [True, True, False]
+
+
+def test_offsets_when_assigned_then_begin_at_the_log_start(
+    target: RemotePath, plan: Callable[..., SinkJob]
+) -> None:
+    write_file(target / LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes({TopicPartition("t", 0): 10}))
+    save(plan, records(0, 1), records(2), offsets="dense")
+    assert values(target) == [(10, b"0"), (11, b"1"), (12, b"2")]
+    with pytest.raises(ValueError, match="says that offsets below 10 are deleted, found 9 to 20"):
+        save(plan, records(9, 20), overwrite=True)
 
 
 # Streams

@@ -25,11 +25,12 @@ class AccumulatorOptions:
     batch_size: the target size of a batch, after compression.
     buffer_memory: the bytes that all batches together may hold.
     linger_ms: how long a batch that is not full waits for more records.
+    codec, level: of the batches, and the compression level of the codec; None for its default.
     delivery_timeout_ms: how long a record may take until it is acknowledged, from the first append to its batch.
     retry_backoff_ms: the pause after a failed attempt.
     max_block_ms: how long `append` waits for memory at most.
 
-    Raises ValueError for a number out of range, TypeError for a value that is no number.
+    Raises ValueError for a number out of range and an invalid level, TypeError for a value that is not a number.
     """
 
     batch_size: int = DEFAULT_BATCH_SIZE

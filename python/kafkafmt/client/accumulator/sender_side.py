@@ -313,7 +313,8 @@ class SenderSide:
             for child, reservation in zip(children, reservations, strict=True):
                 child.reservation = reservation
         batch.split_into([part for part, _ in parts])
-        self.metrics.record_split(now_ms, was_refused=was_refused)
+        if len(parts) > 1:  # a batch of one record fails, and was not split
+            self.metrics.record_split(now_ms, was_refused=was_refused)
         if was_refused:
             topic = batch.topic_partition.topic
             self.estimator.reset(topic)

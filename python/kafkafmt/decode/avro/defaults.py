@@ -9,7 +9,7 @@ from typing import Any
 from kafkafmt.decode.avro.schemas import MISSING, Array, AvroType, Enum, Fixed, Map, Primitive, Record, Union
 
 _BYTES_ENCODING = "latin-1"  # the default of bytes is text whose code points are the bytes
-_MAX_DEFAULT_BYTES = 1 << 20
+_MAX_SIZE = 1 << 20  # of a default: its bytes, and its values, since some take no bytes
 
 
 class WrongDefaultError(ValueError):
@@ -21,14 +21,21 @@ def encoded_default(kind: AvroType, value: Any) -> bytes:
 
     Raises WrongDefaultError if the type has no such value.
     """
-    out = bytearray()
+    out = _Output()
     _write(kind, value, out)
     return bytes(out)
 
 
-def _write(kind: AvroType, value: Any, out: bytearray) -> None:
-    if len(out) > _MAX_DEFAULT_BYTES:
-        raise WrongDefaultError(f"it takes more than {_MAX_DEFAULT_BYTES} bytes")
+class _Output(bytearray):
+    """values: how many values were written, with those of the branches of unions that cannot have the default."""
+
+    values = 0
+
+
+def _write(kind: AvroType, value: Any, out: _Output) -> None:
+    out.values += 1
+    if max(len(out), out.values) > _MAX_SIZE:
+        raise WrongDefaultError(f"it has more than {_MAX_SIZE} bytes or values")
     if isinstance(kind, Primitive):
         _PRIMITIVES[kind.kind](value, out)
     elif isinstance(kind, Enum):
@@ -50,7 +57,7 @@ def _write(kind: AvroType, value: Any, out: bytearray) -> None:
         _write_record(kind, value, out)
 
 
-def _write_record(kind: Record, value: Any, out: bytearray) -> None:
+def _write_record(kind: Record, value: Any, out: _Output) -> None:
     _ensure(isinstance(value, dict), value, "an object")
     for part in kind.fields:
         found = value.get(part.name, part.default)
@@ -58,18 +65,20 @@ def _write_record(kind: Record, value: Any, out: bytearray) -> None:
         _write(part.type, found, out)
 
 
-def _write_entry(kind: Map, entry: tuple[str, Any], out: bytearray) -> None:
+def _write_entry(kind: Map, entry: tuple[str, Any], out: _Output) -> None:
     _write_text(entry[0], out)
     _write(kind.values, entry[1], out)
 
 
-def _write_branch(kind: Union, value: Any, out: bytearray) -> None:
+def _write_branch(kind: Union, value: Any, out: _Output) -> None:
     for number, branch in enumerate(kind.branches):
-        found = bytearray()
+        found = _Output()
         try:
             _write(branch, value, found)
         except WrongDefaultError:
             continue
+        finally:
+            out.values += found.values
         _write_integer(number, out)
         out += found
         return
@@ -94,7 +103,7 @@ def _write_integer(value: int, out: bytearray) -> None:
 
 def _write_text(value: Any, out: bytearray) -> None:
     _ensure(isinstance(value, str), value, "text")
-    _write_octets(value.encode("utf-8", "surrogatepass"), out)
+    _write_octets(value.encode(), out)
 
 
 def _write_octets(data: bytes, out: bytearray) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kafkafmt.decode.payloads import Schema, SchemaError
+from kafkafmt.decode.schema_text import document_of
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 MAX_DEPTH = 100  # of a schema
@@ -139,17 +140,16 @@ class _Parser:
 
     def __init__(self) -> None:
         self._names: dict[str, Named] = {}
+        self._references: set[int] = set()  # their identities
         self._depth = 0
 
     def parsed(self, schema: Schema) -> AvroType:
         for name, reference in schema.references:
-            if name not in self._names:  # two references may have one in common
+            # Two references may have one in common, and under names that it does not define.
+            if name not in self._names and id(reference) not in self._references:
+                self._references.add(id(reference))
                 self.parsed(reference)
-        try:
-            document = json.loads(schema.content)
-        except (ValueError, RecursionError) as error:
-            raise SchemaError(f"expected an Avro schema; {' '.join(str(error).split())}") from None
-        return self._type(document, "")
+        return self._type(document_of(schema, "an Avro schema"), "")
 
     def _type(self, found: Any, namespace: str) -> AvroType:
         if self._depth == MAX_DEPTH:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.payloads.protobuf import FieldColumn, MessageScanner, ScanStatus, join_ranges
-from kafkafmt.columns.arrow import bitmap, boolean_array, number_array, string_array
+from kafkafmt.columns.arrow import bitmap, boolean_array, number_array, string_array, text_array
 from kafkafmt.decode.protobuf.cells import Cells, Column, Run, joined_messages
-from kafkafmt.decode.protobuf.scalars import Enums, text_array
+from kafkafmt.decode.protobuf.scalars import Enums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,7 +150,7 @@ class JsonTexts:
             try:
                 value = MessageToDict(message.FromString(whole[bounds[cell] : bounds[cell + 1]]))
                 texts[cell] = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-            except (DecodeError, SerializeToJsonError, RecursionError) as error:
+            except (DecodeError, SerializeToJsonError, RecursionError, ValueError) as error:  # such as NaN
                 problem = " ".join(str(error).split()) or type(error).__name__
                 run.fail(cells, cell, self._path, f"google.protobuf.{self._name}; {problem}")
         return text_array(texts, cells.valid)

@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.payloads.protobuf import MessageScanner
-from kafkafmt.columns.arrow import boolean_array, number_array, string_array
+from kafkafmt.columns.arrow import boolean_array, number_array, string_array, text_array
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, Schema, SchemaError
 from kafkafmt.decode.protobuf import columns, scalars
 from kafkafmt.decode.protobuf.cells import Column, Run, payload_cells, without_rows
@@ -233,10 +233,12 @@ def _default(found: FieldDescriptor, value: Column) -> pa.Array:
     default: Any = found.default_value
     if isinstance(value, scalars.Enums):
         assert found.enum_type is not None
-        return scalars.text_array([found.enum_type.values_by_number[default].name])
+        return text_array([found.enum_type.values_by_number[default].name])
     if isinstance(default, str):
-        return scalars.text_array([default])
+        return text_array([default])
     if isinstance(default, bytes):
+        if value.type == pa.string():
+            raise SchemaError(f"field {found.full_name}: expected a default in UTF-8; found {default!r}")
         return string_array(pa.binary(), np.array([0, len(default)], np.int32), default)
     if isinstance(default, bool):
         return boolean_array(np.array([default]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from _kafkafmt.payloads.protobuf import join_ranges
-from kafkafmt.columns.arrow import boolean_array, number_array, string_array
+from kafkafmt.columns.arrow import boolean_array, number_array, string_array, text_array
 from kafkafmt.decode.protobuf.cells import Cells, Run
 
 if TYPE_CHECKING:
@@ -90,11 +89,3 @@ class Enums:
     def is_known(self, values: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return which numbers have a name."""
         return np.isin(values, self._numbers)
-
-
-def text_array(texts: Sequence[str], valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return texts as an Arrow array."""
-    parts = [text.encode() for text in texts]
-    offsets = np.zeros(len(parts) + 1, np.int32)
-    np.cumsum([len(part) for part in parts], out=offsets[1:])
-    return string_array(pa.string(), offsets, b"".join(parts), valid)

@@ -228,6 +228,8 @@ def _add_files(files: dict[str, Any], content: bytes, name: str | None) -> None:
         raise SchemaError(f"expected a FileDescriptorSet; found {len(content)} other bytes") from None
     if not found.file:
         raise SchemaError("expected a FileDescriptorSet with a file; found none")
+    for file in found.file:
+        _ensure_names(file)
     *others, last = found.file
     for file in others:
         files.setdefault(file.name, file)
@@ -238,6 +240,13 @@ def _add_files(files: dict[str, Any], content: bytes, name: str | None) -> None:
     last.name = name
     files.pop(name, None)
     files[name] = last
+
+
+def _ensure_names(file: Any) -> None:
+    """Raise SchemaError if the name of a file or of an import is not UTF-8. Protobuf checks others."""
+    for name in (file.name, *file.dependency):
+        if isinstance(name, bytes):  # as Protobuf returns text that is not UTF-8
+            raise SchemaError(f"expected the name of a Protobuf file in UTF-8; found {name!r}")
 
 
 def _references(schema: Schema) -> dict[str, Schema]:
@@ -301,7 +310,7 @@ def _write_source(folder: Path, name: str, text: str) -> None:
         if isinstance(error, OSError) and error.errno not in _PATH_ERRORS:
             raise
         problem = error.strerror if isinstance(error, OSError) else error
-        raise SchemaError(f"the Protobuf import {name} cannot be written: {problem}") from None
+        raise SchemaError(f"the Protobuf import {name!r} cannot be written: {problem}") from None
 
 
 def _run_compiler(sources: Path, root: str) -> bytes:

@@ -174,6 +174,8 @@ class SchemaRegistry:
                 if isinstance(entry, dict) and "subject" in entry
             }
             subjects = names if subjects is None else subjects & names
+            if not subjects:  # payloads that are damaged may have thousands of other ids
+                break
         if subjects and len(subjects) == 1:
             newest = self.newest(next(iter(subjects)), kind)
             if newest is not None:

@@ -69,12 +69,12 @@ class SchemasTopic:
     def __init__(self, source: Any) -> None:
         import pyarrow as pa
 
-        self._versions: dict[tuple[str, int], _Version] = {}
+        self._subjects: dict[str, dict[int, _Version]] = {}
         self._read(pa.RecordBatchReader.from_stream(source))
         self._schemas: dict[tuple[str, int], Schema] = {}
         # By id or GUID, and by context.
         self._by_id: dict[int | str, dict[str, _Version]] = {}
-        for found in self._versions.values():
+        for found in (found for versions in self._subjects.values() for found in versions.values()):
             for key in (found.schema_id, found.guid):
                 if key is not None:
                     self._by_id.setdefault(key, {})[found.context] = found
@@ -97,16 +97,17 @@ class SchemasTopic:
 
     def newest(self, subject: str, kind: SchemaKind) -> Schema | None:
         """Return the newest version of a subject that is not deleted. None if there is none."""
-        known = [found for found in self._versions.values() if found.subject == subject and not found.deleted]
+        known = [found for found in self._subjects.get(subject, {}).values() if not found.deleted]
         return self._schema_of(max(known, key=lambda found: found.version), kind, 0) if known else None
 
     def newest_after(self, schema_ids: Sequence[SchemaId], kind: SchemaKind) -> Schema:
         """Return the newest schema of the one subject that has all these ids."""
         wanted = {schema_id.value for schema_id in schema_ids}
-        subjects: dict[str, set[int | str | None]] = {}
-        for found in self._versions.values():
-            subjects.setdefault(found.subject, set()).update((found.schema_id, found.guid))
-        known = [subject for subject, ids in subjects.items() if wanted <= ids]
+        known = [
+            subject
+            for subject, versions in self._subjects.items()
+            if wanted <= {key for found in versions.values() for key in (found.schema_id, found.guid)}
+        ]
         if all(_DEFAULT_CONTEXT in self._by_id.get(value, ()) for value in wanted):
             known = [subject for subject in known if _CONTEXT.match(subject) is None]
         newest = self.newest(known[0], kind) if len(known) == 1 else None
@@ -137,15 +138,17 @@ class SchemasTopic:
         """Apply one record: a version, the end of one, or the deletion of all versions of a subject."""
         kind = key.get("keytype")
         if kind == "SCHEMA":
-            place = (str(key["subject"]), int(key["version"]))
+            subject, version = str(key["subject"]), int(key["version"])
+            versions = self._subjects.setdefault(subject, {})
             if value is None:
-                self._versions.pop(place, None)
+                versions.pop(version, None)
             else:
-                self._versions[place] = _version(place, value)
+                versions[version] = _version(subject, version, value)
         elif kind == "DELETE_SUBJECT" and value is not None:
-            for (subject, version), found in list(self._versions.items()):
-                if subject == value["subject"] and version <= int(value["version"]):
-                    self._versions[subject, version] = found._replace(deleted=True)
+            last = int(value["version"])
+            versions = self._subjects.get(str(value["subject"]), {})
+            for version in [version for version in versions if version <= last]:
+                versions[version] = versions[version]._replace(deleted=True)
 
     def _schema_of(self, found: _Version, kind: SchemaKind, depth: int) -> Schema:
         name = f"version {found.version} of subject {found.subject}"
@@ -157,7 +160,7 @@ class SchemasTopic:
             raise SchemaError(f"{name} has references nested deeper than {_MAX_REFERENCE_DEPTH}")
         references = []
         for reference, subject, version in found.references:
-            other = self._versions.get((found.qualified(subject), version))
+            other = self._subjects.get(found.qualified(subject), {}).get(version)
             if other is None:
                 raise UnknownSchemaError(
                     f"{name} refers to version {version} of subject {subject}, which is missing"
@@ -168,14 +171,15 @@ class SchemasTopic:
         return schema
 
 
-def _version(place: tuple[str, int], value: Any) -> _Version:
+def _version(subject: str, version: int, value: Any) -> _Version:
     references = tuple(
         (str(entry["name"]), str(entry["subject"]), int(entry["version"]))
         for entry in value.get("references") or ()
     )
     guid = value.get("guid")
     return _Version(
-        *place,
+        subject,
+        version,
         int(value["id"]),
         None if guid is None else str(guid).lower(),
         str(value.get("schemaType") or "AVRO"),

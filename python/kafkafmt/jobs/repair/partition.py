@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkafmt._util.files import write_durably
+from kafkafmt._util.files import naming_errors, write_durably
 from kafkafmt.jobs.repair.epochs import EpochTracker, epochs_to_bytes
 from kafkafmt.jobs.repair.losses import Coverage
 from kafkafmt.jobs.repair.plan import KeptSegment, PartitionPlan, plan_partition
@@ -172,7 +172,8 @@ class PartitionWriter:
     def _write_segment(self, segment: KeptSegment, progress: Progress | None) -> None:
         """Write the batches of a segment, unless its file stays, and all files that are made from them."""
         name = segment_file_name(segment.base_offset)
-        writer = BatchWriter(Path(name), segment.base_offset)
+        path = Path(name) if self._target is None else self._target / name
+        writer = BatchWriter(path, segment.base_offset)
         stays = self._in_place and segment.is_whole
         self.names.add(name)
         descriptor = None
@@ -180,11 +181,12 @@ class PartitionWriter:
             self.written.add(name)
             if self._target is not None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                descriptor = os.open(self._target / name, flags, 0o666)
+                descriptor = os.open(path, flags, 0o666)
         try:
             aborted = self._copy(segment, writer, descriptor, progress)
             if descriptor is not None:
-                os.fsync(descriptor)
+                with naming_errors(path):
+                    os.fsync(descriptor)
         finally:
             if descriptor is not None:
                 os.close(descriptor)

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkafmt.jobs.repair.chains import CHAIN_DTYPE, heaviest_ascending
+from kafkafmt.jobs.repair.copies import find_altered
 from kafkafmt.jobs.repair.losses import Coverage, lost_range
 from kafkafmt.jobs.repair.report import LossKind, LostRange
 from kafkafmt.jobs.repair.scan import ScannedFile
 from kafkafmt.log.batch_writer import MAX_INT32
 from kafkafmt.log.segment import MAX_OFFSET, segment_file_name
 from kafkafmt.records.range import RecordsRange
+from kafkafmt.storage import StoragePath
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,8 +108,33 @@ def plan_partition(files: Sequence[ScannedFile]) -> PartitionPlan:
             reached = segments[-1].next_offset
     segments += _empty_end(files, segments, reached)
     coverage = Coverage(segment.ranges for segment in segments)
-    lost = [lost for one in ordered for lost in _lost_of(one, coverage, segments)]
+    altered = _altered(ordered, coverage, segments)
+    lost = [lost for one in ordered for lost in _lost_of(one, coverage, segments, altered)]
     return PartitionPlan(segments, lost, list(_gaps(segments)), sum(one.moved for one in ordered))
+
+
+def _altered(
+    ordered: Sequence[_Sorted], coverage: Coverage, segments: Iterable[KeptSegment]
+) -> set[tuple[StoragePath, int]]:
+    """Return the paths and positions of chains that are left out, and whose offsets, but not records, are kept.
+
+    If a compaction was killed, segments overlap. There the offsets decide, as for all readers: both have batches that
+    are within the offsets of their names.
+    """
+    files, doubtful = [one.file for one in ordered], list[tuple[ScannedFile, np.void]]()
+    for one in ordered:
+        named_first, named_stop = _named_offsets(one.file, files)
+        for kind, chain in one.dropped:
+            first, last = int(chain["first_offset"]), int(chain["last_offset"])
+            is_named = one.file.base_offset is not None and named_first <= first and last < named_stop
+            if coverage.missing(first, last) is None and not (kind == "overlap" and is_named):
+                doubtful.append((one.file, chain))
+    altered = find_altered(doubtful, ((one.file, one.ranges) for one in segments))
+    return {
+        (file.path, int(chain["position"]))
+        for (file, chain), is_altered in zip(doubtful, altered, strict=True)
+        if is_altered
+    }
 
 
 def _by_offset(one: _Sorted) -> tuple[int, int]:
@@ -247,7 +274,12 @@ def _empty_end(
             yield KeptSegment(file, base, _NO_CHAINS)
 
 
-def _lost_of(one: _Sorted, coverage: Coverage, segments: Sequence[KeptSegment]) -> Iterator[LostRange]:
+def _lost_of(
+    one: _Sorted,
+    coverage: Coverage,
+    segments: Sequence[KeptSegment],
+    altered: Container[tuple[StoragePath, int]],
+) -> Iterator[LostRange]:
     """Yield what a file loses, by position."""
     file = one.file
     kept = one.kept[one.kept["position"].argsort(kind="stable")]
@@ -268,26 +300,37 @@ def _lost_of(one: _Sorted, coverage: Coverage, segments: Sequence[KeptSegment]) 
         number = int(ends.searchsorted(int(chain["position"]), "right"))
         begin = int(kept["last_offset"][number - 1]) + 1 if number else before_file
         stop = int(kept["first_offset"][number]) if number < len(kept) else after_file
-        found.append(_dropped_range(file, kind, chain, coverage, (begin, stop)))
+        is_altered = (file.path, int(chain["position"])) in altered
+        found.append(_dropped_range(file, kind, chain, coverage, (begin, stop), is_altered=is_altered))
     yield from sorted(found, key=lambda lost: lost.position)
 
 
 def _dropped_range(
-    file: ScannedFile, kind: LossKind, chain: np.void, coverage: Coverage, gap: tuple[int, int | None]
+    file: ScannedFile,
+    kind: LossKind,
+    chain: np.void,
+    coverage: Coverage,
+    gap: tuple[int, int | None],
+    *,
+    is_altered: bool,
 ) -> LostRange:
-    """Return what is lost with a chain that is left out. gap: the offsets that are missing at its place in the file."""
+    """Return what is lost with a chain that is left out.
+
+    gap: the offsets that are missing at its place in the file. is_altered: its offsets are kept, but not its records.
+    """
     first, last = int(chain["first_offset"]), int(chain["last_offset"])
     missing = coverage.missing(first, last)
-    if missing is not None and gap[1] is not None and gap[0] < gap[1]:
+    is_lost = missing is not None or is_altered
+    if is_lost and gap[1] is not None and gap[0] < gap[1]:
         missing = coverage.missing(gap[0], gap[1] - 1) or missing
     return LostRange(
-        kind="duplicate" if missing is None else kind,
+        kind=kind if is_lost else "duplicate",
         path=str(file.path),
         position=int(chain["position"]),
         end_position=int(chain["end_position"]),
         first_offset=None if missing is None else missing[0],
         last_offset=None if missing is None else missing[1],
-        is_lost=missing is not None,
+        is_lost=is_lost,
         records=int(chain["records"]),
         keys=[],
         message=f"offsets {first} to {last} contradict those of other batches",

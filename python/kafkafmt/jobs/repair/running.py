@@ -30,7 +30,7 @@ from kafkafmt.jobs.repair.scan import Progress, files_of, log_files
 from kafkafmt.jobs.rewrite import is_within
 from kafkafmt.log.listing import partition_of, partition_of_folder
 from kafkafmt.log.partition_metadata import read_topic_id
-from kafkafmt.storage import RemotePath, StoragePath
+from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason
 from kafkafmt.storage.publication import NewFolder, ensure_complete, ensure_new
 from kafkafmt.types import TopicPartition
 
@@ -57,8 +57,9 @@ class _Source(Generic[_Path]):
     @classmethod
     def of(cls, path: _Path) -> _Source[_Path]:
         """Look at a folder. Raises RepairError if there is no partition in it, and OSError."""
-        if not path.is_dir():
-            raise RepairError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+        reason = no_folder_reason(path)
+        if reason is not None:
+            raise RepairError(f"{path}: {reason}")
         found, own = files_of(path), partition_of(path)
         ensure_complete(path, {one.name for one in found})
         if own is not None or any(log_files(path)):

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafkafmt._util.directory_lock import lock_log_directory
-from kafkafmt._util.files import replace_file
+from kafkafmt._util.files import make_folder, replace_file
 from kafkafmt._util.locks import locked_file
 from kafkafmt._util.staging import StagedFolder
 from kafkafmt.jobs.rewrite.log_starts import carry_log_start
@@ -110,8 +110,8 @@ class LocalTarget:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         with lock_log_directory(self._folder.parent):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._sidecar.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
+            make_folder(self._sidecar.parent)
             carry_log_start(self._task, self._folder.parent)
             yield
 

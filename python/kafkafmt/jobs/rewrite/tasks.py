@@ -16,7 +16,7 @@ from kafkafmt.jobs.rewrite.sidecars import Sidecars
 from kafkafmt.log import PartitionLog, Segment
 from kafkafmt.log.directory import no_segments_message, partition_logs
 from kafkafmt.log.topics import Topics, is_chosen, selection_error
-from kafkafmt.storage import RemotePath, StoragePath, side_by_side
+from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, side_by_side
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -110,12 +110,14 @@ def ensure_folders(source: StoragePath, target: StoragePath) -> None:
         raise RewriteError(f"{target}: expected a folder or a store to write to, found a read-only view")
     if isinstance(source, Path) and _COLLAPSED_URI.match(str(source)) and not source.exists():
         raise RewriteError(f"{source}: expected a folder, mounted where it is remote, found a URI")
-    if not source.is_dir():
-        raise RewriteError(f"{source}: {'not a folder' if source.exists() else 'no such folder'}")
+    reason = no_folder_reason(source)
+    if reason is not None:
+        raise RewriteError(f"{source}: {reason}")
     if is_within(target, source):
         raise RewriteError(f"{target}: the target folder is in the source folder {source}")
-    if target.exists() and not target.is_dir():
-        raise RewriteError(f"{target}: not a folder")
+    reason = no_folder_reason(target) if target.exists() else None
+    if reason is not None:
+        raise RewriteError(f"{target}: {reason}")
 
 
 def is_within(path: StoragePath, folder: StoragePath) -> bool:

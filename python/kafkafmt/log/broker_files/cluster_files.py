@@ -36,7 +36,7 @@ class MetaProperties(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """What a node of the metadata quorum must not forget (Kafka's QuorumStateData.json). Ids are -1 if there is none.
+    """The state that a node of the metadata quorum keeps over a restart (Kafka's QuorumStateData.json). Id -1: none.
 
     cluster_id, applied_offset, voters: only in version 0. voted_directory_id: only in version 1.
     """
@@ -52,7 +52,7 @@ class QuorumState(NamedTuple):
 
 
 class CleanShutdown(NamedTuple):
-    """Tells that a broker has stopped cleanly. broker_epoch: of its last registration; -1 if the file has none."""
+    """The mark of a broker that has stopped cleanly. broker_epoch: that of its last registration; -1 for none."""
 
     version: int
     broker_epoch: int

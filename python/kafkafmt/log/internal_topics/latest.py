@@ -65,12 +65,13 @@ def raise_damage(damage: SourceDamage) -> None:
     raise CorruptRecordError(f"{damage.topic_partition} at offset {damage.offset}: {damage.message}")
 
 
-def end_offset_at(log: PartitionLog, timestamp: int | datetime) -> int | None:
+def end_offset_at(log: PartitionLog, timestamp: int | datetime, *, skips_damage: bool = False) -> int | None:
     """Return the offset of the first record after a time, which may be before 1970; None if there is none.
 
-    Raises ValueError for a naive datetime. Raises KafkaFormatError if damage prevents the search.
+    skips_damage: search only the batches that are sound. Raises ValueError for a naive datetime. Raises
+    KafkaFormatError if damage prevents the search.
     """
-    found = log.find_timestamp(max(milliseconds(timestamp) + 1, 0))
+    found = log.find_timestamp(max(milliseconds(timestamp) + 1, 0), skips_damage=skips_damage)
     return None if found is None else found.offset
 
 

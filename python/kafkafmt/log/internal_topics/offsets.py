@@ -218,8 +218,11 @@ def consumer_offsets(
     if end_offset is not None and len(replicas) > 1:
         raise ValueError(f"end_offset: expected one partition of {CONSUMER_OFFSETS}, found {len(replicas)}")
     state = _State(GroupRecords(sources.topic_names()))
+    skips_damage = on_damage is not raise_damage
     for one in replicas:
-        bound = end_offset if timestamp is None else end_offset_at(one.chosen, timestamp)
+        bound = end_offset
+        if timestamp is not None:
+            bound = end_offset_at(one.chosen, timestamp, skips_damage=skips_damage)
         state.read(one.chosen, bound, on_damage)
     return state.result(tuple(one.in_words() for one in replicas if one.others))
 

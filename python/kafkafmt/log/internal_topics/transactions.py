@@ -178,9 +178,9 @@ def transactions(
     Args:
         log: the log of one partition of `__transaction_state`; or a log directory, or several. Each can be given as a
             path or URI. Open transactions of logs are read from log directories only.
-        now: the time to which it is measured for how long a transaction is open. In milliseconds, or as an aware
-            datetime. By default it is the newest timestamp of the transactions' records and producers. So a copy of a
-            directory is judged as of its last write.
+        now: the time at which the ages of open transactions are computed, in milliseconds or as an aware datetime. By
+            default it is the newest timestamp of the transactions' records and producers. So in a copy of a directory
+            the ages are those at its last write.
         on_damage: called with each damaged range, which is then skipped.
 
     Raises:

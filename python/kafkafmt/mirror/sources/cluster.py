@@ -24,6 +24,7 @@ from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.client.raw_consumer import RawConsumer
+from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.addresses import ClusterAddress
@@ -266,14 +267,28 @@ class ClusterSource(Source):
                     message = f"the log was truncated before it, and continues with offset {found}"
                     yield SourceDamage(topic_partition, expected, None, message)
                     break
-                cut = self._cuts.get(topic_partition)
-                for part in [run] if cut is None else runs_before(run, cut):
-                    yield SourceRun(topic_partition, part)
+                yield from self._before_cut(topic_partition, run)
                 self._set_position(topic_partition, int(run.index["last_offset"][-1]) + 1)
             if self._is_over(topic_partition):
                 self.pause([topic_partition])
         self._is_handing_out = False
         self._handed_out_bytes = 0
+
+    def _before_cut(
+        self, topic_partition: TopicPartition, run: BatchRun
+    ) -> Iterator[SourceRun | SourceDamage]:
+        """Yield a run without the records from an end in time on; damage for a batch that cannot be cut."""
+        cut = self._cuts.get(topic_partition)
+        if cut is None:
+            yield SourceRun(topic_partition, run)
+            return
+        offset = self._positions[topic_partition]
+        try:
+            for part in runs_before(run, cut):
+                yield SourceRun(topic_partition, part)
+                offset = int(part.index["last_offset"][-1]) + 1
+        except KafkaFormatError as error:
+            yield SourceDamage(topic_partition, offset, cut, str(error))
 
     def _set_position(self, topic_partition: TopicPartition, position: int) -> None:
         """Set the position, at most to an end in time: the next mirror begins there."""

@@ -70,11 +70,14 @@ class BatchSender:
     def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = topic_partition
         target = self._names.target(topic)
+        begin, begun = 0, -1
         for forwarded in self._forwarders[topic].forward(run):
             sources, counts = forwarded.source_arrays()
             number = int(run.index["last_offset"].searchsorted(sources[0]))
+            if number != begun:  # the header of a wrapper has no first offset
+                begin, begun = min(first_offset(run, number), int(sources[0])), number
             yield Sent(
-                first_offset(run, number),
+                begin,
                 int(sources[-1] + counts[-1]),
                 [self._producer.send_run(target, forwarded.run, partition=partition, verify=False)],
                 Moved(forwarded.source_batches, int(counts.sum()), forwarded.source_bytes),

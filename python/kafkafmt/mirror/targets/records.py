@@ -21,6 +21,7 @@ from kafkafmt.mirror.statistics import Moved, Statistics
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import Producer, UndeliveredError
 from kafkafmt.records.runs import chunk_ranges, first_offset, slice_run
+from kafkafmt.records.trimming import base_offset_of
 
 if TYPE_CHECKING:
     from kafkafmt.client.accumulator import RecordsFuture
@@ -64,10 +65,10 @@ class RecordSender:
         try:
             sources, by_partition = self._seen(topic_partition, run)
         except HandlerError as error:
-            error.resume_offset = first_offset(run)
+            error.resume_offset = base_offset_of(run)
             raise
         except KafkaFormatError as error:
-            raise PartitionError(str(error), first_offset(run)) from None
+            raise PartitionError(str(error), base_offset_of(run)) from None
         if not sources:
             return
         futures = [
@@ -75,7 +76,7 @@ class RecordSender:
             for partition, records in by_partition.items()
         ]
         yield Sent(
-            first_offset(run),
+            min(first_offset(run), sources[0]),  # the header of a wrapper has no first offset
             int(run.index["last_offset"][-1]) + 1,
             futures,
             Moved(len(run), len(sources), int(run.index["size"].sum())),
@@ -99,7 +100,8 @@ class RecordSender:
 
     def _send_columns(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         topic, partition = self._names.target_partition(topic_partition)
-        position = first_offset(run)
+        position: int | None = None
+        begin, begun = 0, -1
         try:
             for records in contiguous_records(run, self._max_decompressed_bytes):
                 first = 0
@@ -115,8 +117,10 @@ class RecordSender:
                     batches = stop - max(first, number)
                     first = stop
                     position = int(offsets[-1]) + 1
+                    if number != begun:  # the header of a wrapper has no first offset
+                        begin, begun = min(first_offset(run, number), int(offsets[0])), number
                     yield Sent(
-                        first_offset(run, number),
+                        begin,
                         position,
                         [future],
                         Moved(batches, len(offsets), size),

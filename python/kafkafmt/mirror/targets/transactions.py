@@ -30,7 +30,8 @@ from kafkafmt.mirror.statistics import Moved, Statistics, Stopped, Way
 from kafkafmt.mirror.targets.cluster import ClusterTarget, Sender, Sent, failure_message
 from kafkafmt.mirror.targets.committed import committed_records
 from kafkafmt.mirror.targets.target_topics import TargetTopics
-from kafkafmt.records.runs import first_offset, slice_run
+from kafkafmt.records.runs import slice_run
+from kafkafmt.records.trimming import base_offset_of
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
@@ -230,7 +231,7 @@ class TransactionalTarget(ClusterTarget):
             if not isinstance(cause, kafka_errors.KafkaError):
                 raise
             # A part of the run may be in the transaction, and is not in the map.
-            offset = under_way[-1].next_offset if len(under_way) > before else first_offset(run)
+            offset = under_way[-1].next_offset if len(under_way) > before else base_offset_of(run)
             if isinstance(cause, REFUSALS):
                 stopped = Stopped(topic_partition, max(offset, error.offset or 0), str(error))
                 self._refused[topic_partition] = stopped

@@ -69,7 +69,7 @@ def erase(
 
     The other options are those of `kafkafmt erase`.
 
-    Returns a row for each segment, with the fields of `kafkafmt.jobs.erase.EraseReport`.
+    Returns a row for each segment. The reference of `kafkafmt.spark` lists the columns.
 
     Raises ValueError, in one line, for invalid options and folders. Raises JobError if a segment or a proof fails, with
     the first error, or if Spark fails the job. Then nothing is published, and a later call continues.

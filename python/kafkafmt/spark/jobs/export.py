@@ -1,4 +1,4 @@
-"""Export topics into tables with a Spark job: the public function. The job imports pyarrow, this module does not."""
+"""Export topics into tables with Spark jobs: the public function. The job imports pyarrow, this module does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.arguments import Path
     from kafkafmt.scanning.scan import Scan
 
-_REPORT_COLUMNS = ["topic", "location", "status", "records", "undecoded", "files", "size_in_bytes", "error"]
+REPORT_COLUMNS = ["topic", "location", "status", "records", "undecoded", "files", "size_in_bytes", "error"]
 
 
 def export(
@@ -34,12 +34,14 @@ def export(
             catalog, options of the format, and one table for all topics.
         options: as of `kafkafmt export`. Their `processes` have no effect: the session's cores take their place.
         format: parquet, delta or iceberg, if `destination` is text.
-        scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan.
+        scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan. `isolation` is
+            read_committed by default.
 
     Returns topic, location, status (`exported` or `failed`), records, undecoded, files, size_in_bytes and error.
     `undecoded` is the number of keys and values that could not be decoded, and are null.
 
-    A table that fails leaves the others unaffected. Raises JobError if Spark fails the job: then nothing is exported.
+    A table that fails leaves the others unaffected. A job exports up to 100 tables. Raises JobError if Spark fails one:
+    then its tables, and those of later jobs, are not exported.
     """
     import pyarrow as pa
 
@@ -61,4 +63,4 @@ def export(
         pa.array([None if report.error is None else str(report.error) for report in reports], pa.string()),
     ]
     # Spark keeps a table of Arrow as it is. It would run a job for rows.
-    return spark.createDataFrame(pa.Table.from_arrays(columns, _REPORT_COLUMNS))
+    return spark.createDataFrame(pa.Table.from_arrays(columns, REPORT_COLUMNS))

@@ -1,10 +1,13 @@
-"""The Spark job of an export. Its tasks read, decode and write Parquet in the Python workers.
+"""The Spark jobs of an export. Their tasks read, decode and write Parquet in the Python workers.
 
 No row passes through the JVM. A task gets a pickled `ExportTask`, and returns the descriptions of its files. The driver
-commits them once for each table. Each attempt of a task writes files of its own, so Spark may repeat a task, or run it
-twice at a time: the files of the attempt whose result arrives are committed, those of others are removed.
+commits them once for each table. A job has the tasks of up to 100 tables, because the lease of a table keeps a
+descriptor open, or a thread for a store.
 
-The job is `mapInArrow` over a range, which classic sessions and Spark Connect have.
+Each attempt of a task writes files of its own, so Spark may repeat a task, or run it twice at a time: the files of the
+attempt whose result arrives are committed, those of others are removed.
+
+A job is `mapInArrow` over a range, which classic sessions and Spark Connect have.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from kafkafmt.export.tasks import ExportTask
 
 _RESULT = "number bigint, is_repeated boolean, result binary"
+_TABLES_A_JOB = 100
 
 
 @dataclass(eq=False)
@@ -52,17 +56,26 @@ def run_export_on_spark(
             plan = planned(topic, part, destination, options)
             if isinstance(plan, TableReport):
                 yield plan
+            elif not plan.tasks:
+                yield committed(plan, [])
             else:
                 tables.append(_Table(plan))
-        _run_tasks(spark, [(table, task) for table in tables for task in table.plan.tasks])
-        while tables:
-            # After an error in a commit its files may be those of the table: they are not removed.
-            yield _committed(tables.pop())
+            if len(tables) == _TABLES_A_JOB:
+                yield from _exported(spark, tables)
+        yield from _exported(spark, tables)
     finally:
         for table in tables:
             abort(table.plan, table.files, has_ended=False)
             with contextlib.suppress(*FAILURES):
                 _remove_other_attempts(table.plan, [])
+
+
+def _exported(spark: SparkSession, tables: list[_Table]) -> Iterator[TableReport]:
+    """Export tables with one job. Yields the report of each, and takes it from the list. Raises JobError."""
+    _run_tasks(spark, [(table, task) for table in tables for task in table.plan.tasks])
+    while tables:
+        # After an error in a commit its files may be those of the table: they are not removed.
+        yield _committed(tables.pop())
 
 
 def _committed(table: _Table) -> TableReport:

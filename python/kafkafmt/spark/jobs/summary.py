@@ -48,8 +48,7 @@ def summarize(
         topics: a name, a glob as `'page-*'`, or several of them. By default all topics but Kafka's own.
         from_segment_start: also count records below the log start offset.
 
-    Returns a row for each topic. The columns are the fields of `kafkafmt.jobs.summary.TopicReport`. `needs` lists the
-    features that old clients may not support, with the number of batches.
+    Returns a row for each topic. The reference of `kafkafmt.spark` lists the columns.
 
     Raises OSError and ValueError, in one line, if paths contain no segments; JobError if Spark fails the job.
     """

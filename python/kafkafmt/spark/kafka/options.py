@@ -58,7 +58,12 @@ UNIT = Option(
 )
 SELECTION_OPTIONS = (
     Option("subscribe", parse_names, None, "topics by name. This option or one of the next two is required"),
-    Option("subscribePattern", parse_pattern, None, "topics by a regular expression"),
+    Option(
+        "subscribePattern",
+        parse_pattern,
+        None,
+        "topics by a regular expression: found anywhere in a name, or with `unit=batches` for whole names",
+    ),
     Option("assign", _parse_assignment, None, 'partitions, `{"packages": [0, 1]}`'),
 )
 KAFKA_SOURCE_OPTIONS = (

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directory
 from kafkafmt.log.appender import ensure_not_open
+from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
 from kafkafmt.spark.sink.offsets import move_offsets
@@ -54,7 +55,7 @@ class Commit:
             BlockingIOError: another writer has one of the logs open.
             ValueError: offsets overlap with each other or with the log.
             KafkaFormatError: damage hides the end of the log.
-            OSError: a file cannot be read or written.
+            OSError: a file cannot be read or written, or a partition's folder is on another file system.
 
         After an error nothing has changed, unless the manifest is already written. Then the next commit, or `recover`,
         applies it.
@@ -76,7 +77,7 @@ class Commit:
         """Check the segments, write their offsets, and return the manifest, which is written."""
         partitions = by_partition(segments)
         in_threads(lambda segment: self._ensure_staged(staging, segment), segments)
-        in_threads(lambda where: ensure_not_open(self.folder / str(where)), partitions)
+        in_threads(lambda where: self._ensure_writable(self.folder / str(where)), partitions)
         placed = place(self.folder, partitions, keeps_offsets=self.keeps_offsets, overwrite=self.overwrite)
         in_threads(lambda pair: _move(staging, *pair), placed)
         targets = [PlacedSegment(str(one.topic_partition), one.stem, base) for one, base in placed]
@@ -85,6 +86,13 @@ class Commit:
             manifest = Manifest(replaced=_folders(staging, targets), batch=batch)
         manifest.write(staging)
         return manifest
+
+    def _ensure_writable(self, path: Path) -> None:
+        """Raise OSError if a folder is open in another writer, or if segments cannot be renamed into it."""
+        ensure_not_open(path)
+        if path.exists() and path.stat().st_dev != self.folder.stat().st_dev:
+            message = "expected a folder on the file system of its log directory, found one on another"
+            raise OSError(errno.EXDEV, message, str(path))
 
     def _ensure_staged(self, staging: Path, segment: StagedSegment) -> None:
         path = staging / f"{segment.stem}{LOG_SUFFIX}"
@@ -165,12 +173,19 @@ def _move(staging: Path, segment: StagedSegment, base_offset: int) -> None:
 
 
 def _folders(staging: Path, segments: Sequence[PlacedSegment]) -> tuple[str, ...]:
-    """Put the segments into `<n>.new`, the new folder of the n-th partition. Return the partitions' folder names."""
+    """Put the segments into `<n>.new`, the new folder of the n-th partition. Return the partitions' folder names.
+
+    A new folder keeps the topic id of the old one: a broker takes a log without it for that of a deleted topic.
+    """
     numbers: dict[str, int] = {}
     for segment in segments:
         number = numbers.setdefault(segment.partition, len(numbers))
         path = staging / f"{number}.new"
-        path.mkdir(exist_ok=True)
+        if not path.exists():
+            path.mkdir()
+            topic_id = read_topic_id(staging.parent / segment.partition)
+            if topic_id is not None:
+                write_topic_id(path, topic_id)
         put_segment(staging / segment.stem, path, segment.base_offset)
     sync([staging / f"{number}.new" for number in numbers.values()])
     return tuple(numbers)

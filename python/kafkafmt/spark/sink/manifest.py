@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
+from kafkafmt.spark.sink.broker_files import forget_changed
 from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, remove, sync
 from kafkafmt.storage import StoragePath, read_file, write_file
 
@@ -102,6 +103,8 @@ class Manifest:
         partitions = {segment.partition: folder / segment.partition for segment in self.segments}
         for path in partitions.values():
             path.mkdir(exist_ok=True)
+        lowest = {one.partition: one.base_offset for one in reversed(self.segments)}
+        forget_changed(folder, lowest, self.replaced)
         for segment in self.segments:
             put_segment(staging / segment.stem, partitions[segment.partition], segment.base_offset)
         for number, name in enumerate(self.replaced):

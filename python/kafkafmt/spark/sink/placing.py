@@ -1,7 +1,8 @@
 """Determine the place of each staged segment in its log, whatever storage the log is on.
 
 Segments whose offsets are kept must not overlap with each other or with the log. Other segments follow the end of the
-log, in the order of tasks.
+log, in the order of tasks. No segment begins below the log start offset: readers and brokers take its records for
+deleted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, LogStartOffsets
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import segment_file_name
 
@@ -44,14 +46,16 @@ def place(
 ) -> list[tuple[StagedSegment, int]]:
     """Return all segments with their base offsets in the log directory, those of a partition in ascending order.
 
-    Raises ValueError if offsets overlap, KafkaFormatError if damage hides the end of a log, and OSError.
+    Raises ValueError if offsets overlap or are below the log start offset, KafkaFormatError if damage hides the end of
+    a log, CheckpointError for a malformed `log-start-offset-checkpoint`, and OSError.
     """
+    log_starts = LogStartOffsets()
 
     def bases(item: tuple[TopicPartition, list[StagedSegment]]) -> list[int]:
         where, segments = item
         path = folder / str(where)
         log = PartitionLog(path) if not overwrite and path.exists() else None
-        return _base_offsets(where, segments, log, keeps_offsets=keeps_offsets)
+        return _base_offsets(where, segments, log, log_starts.of(path), keeps_offsets=keeps_offsets)
 
     found = in_threads(bases, partitions.items())
     return [
@@ -62,9 +66,14 @@ def place(
 
 
 def _base_offsets(
-    where: TopicPartition, segments: list[StagedSegment], log: PartitionLog | None, *, keeps_offsets: bool
+    where: TopicPartition,
+    segments: list[StagedSegment],
+    log: PartitionLog | None,
+    log_start: int,
+    *,
+    keeps_offsets: bool,
 ) -> list[int]:
-    """Return the base offset of each segment in its log. Raises ValueError if offsets overlap."""
+    """Return the base offset of each segment in its log. Raises ValueError for offsets that cannot be kept."""
     if keeps_offsets:
         ordered = sorted(segments, key=lambda segment: segment.base_offset)
         for before, after in pairwise(ordered):
@@ -72,11 +81,17 @@ def _base_offsets(
                 raise ValueError(
                     f"partition {where}: offsets {_range(before)} and {_range(after)} overlap: {_REMEDY}"
                 )
+        if ordered[0].base_offset < log_start:
+            raise ValueError(
+                f"partition {where}: {LOG_START_OFFSET_CHECKPOINT} says that offsets below {log_start} are deleted, "
+                f"found {_range(ordered[0])}: remove the partition's line if its log is made again"
+            )
         if log is not None:
             _ensure_free(log, where, ordered)
         return [segment.base_offset for segment in segments]
     spans = (segment.next_offset - segment.base_offset for segment in segments)
-    return list(accumulate(spans, initial=0 if log is None else log.closed_end_offset()))[:-1]
+    end = 0 if log is None else log.closed_end_offset()
+    return list(accumulate(spans, initial=max(end, log_start)))[:-1]
 
 
 def _ensure_free(log: PartitionLog, where: TopicPartition, segments: Sequence[StagedSegment]) -> None:

@@ -30,7 +30,9 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.staging import StagedFolder
+from kafkafmt.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
+from kafkafmt.spark.sink.broker_files import is_stale_snapshot
 from kafkafmt.spark.sink.manifest import StreamBatch
 from kafkafmt.spark.sink.offsets import move_offsets
 from kafkafmt.spark.sink.placing import by_partition, in_threads, place
@@ -185,11 +187,17 @@ class StoreCommit:
         names = {f"{one.partition}/{_name(one, suffix)}" for one in stored for suffix in SEGMENT_SUFFIXES}
         # Transaction indexes of empty segments that are replaced.
         stale = {f"{one.partition}/{_name(one, TRANSACTION_INDEX_SUFFIX)}" for one in stored}
+        lowest = {one.partition: one.base_offset for one in reversed(stored)}
         removed = [
             path
             for where in partitions
             for name in _files(self._folder / str(where))
-            if (path := f"{where}/{name}") not in names and (self._overwrite or path in stale)
+            if (path := f"{where}/{name}") not in names
+            and (
+                (self._overwrite and name != PARTITION_METADATA)
+                or path in stale
+                or is_stale_snapshot(name, lowest[str(where)])
+            )
         ]
         return StoreManifest(stored, tuple(removed), batch)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkafmt.log.end_tracker import EndTracker
 from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.overlaps import SegmentEnds
-from kafkafmt.scanning.logs import find_logs
+from kafkafmt.scanning.logs import ensure_not_renamed, find_logs, located
 from kafkafmt.scanning.planning import find_bound, tasks
 from kafkafmt.scanning.selection import LATEST, ensure_all_named
 from kafkafmt.spark.source.limits import Lag, share
@@ -25,7 +26,7 @@ from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkafmt.log.splitting import Place, Split
-    from kafkafmt.spark.source.options import StreamOptions
+    from kafkafmt.spark.source.options import ReadOptions, StreamOptions
 
 
 class LogStream:
@@ -107,14 +108,19 @@ class LogStream:
         for topic_partition, tracker in self._trackers.items():
             tracker.forget_before(offsets.get(topic_partition, 0))
 
+    @cached_property
+    def _located(self) -> ReadOptions:
+        return located(self._options.read)
+
     def _list(self) -> None:
         logs: dict[TopicPartition, LogSnapshot] = {}
-        for log in find_logs(self._options.read, may_grow=True, ends=self._ends):
+        for log in find_logs(self._located, may_grow=True, ends=self._ends):
             if log.topic_partition is None:
                 raise ValueError(
                     f"{log.folder}: expected a folder named <topic>-<partition>, or the options topic and partition"
                 )
             logs[log.topic_partition] = log
+        ensure_not_renamed(logs.values(), self._options.read.topic_partition)
         is_committed = self._options.read.isolation == "read_committed"
         self._trackers = {one: self._trackers.get(one) or EndTracker() for one in logs}
         for topic_partition, log in logs.items():

@@ -102,9 +102,13 @@ SOURCE_OPTIONS = (
         "reads them",
     ),
     Option("subscribe", parse_names, None, "names, separated by commas"),
-    Option("subscribePattern", parse_pattern, None, "a regular expression"),
+    Option("subscribePattern", parse_pattern, None, "a regular expression for whole names"),
     Option(
-        "topic", str, None, "required, with `partition`, unless the folder is named `<topic>-<partition>`"
+        "topic",
+        str,
+        None,
+        "required, with `partition`, unless the folder is named `<topic>-<partition>`. It selects nothing: `subscribe` "
+        "and `topics` do",
     ),
     Option("partition", parse_partition, None, "required with `topic`"),
     *BOUNDS,

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import sys
 
 _fsync = os.fsync
@@ -13,7 +14,7 @@ def _parent_of(process):
 
 
 def fsync(descriptor):
-    if "kafkafmt" in sys.modules:
+    if "kafkafmt" in sys.modules and stat.S_ISREG(os.fstat(descriptor).st_mode):
         try:
             os.close(os.open(os.environ["KILL_ONCE"], os.O_CREAT | os.O_EXCL))
         except FileExistsError:

@@ -1,0 +1,25 @@
+"""Keeps credentials out of kafka-python's log, in which a program may keep messages of every level.
+
+At DEBUG one module of it logs each request and response, another one all bytes of a connection as well. The token of
+SASL/PLAIN is the password.
+"""
+
+from __future__ import annotations
+
+import logging
+
+_LOGGERS = ("kafka.net.connection", "kafka.protocol.parser")
+
+
+def hide_credentials() -> None:
+    """Leave out what kafka-python logs of SASL, and of bytes, from now on. A second call does nothing."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_tells_no_credentials)
+
+
+def _tells_no_credentials(record: logging.LogRecord) -> bool:
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return not any(
+        isinstance(one, (bytes, bytearray, memoryview)) or type(one).__name__.startswith("Sasl")
+        for one in arguments
+    )

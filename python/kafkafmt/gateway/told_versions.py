@@ -1,0 +1,42 @@
+"""What a broker tells of the versions that it takes, also for clients that are not authenticated yet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kafkafmt.server.request import Message
+
+_USED_SECONDS = 10.0
+
+
+class ToldVersions(NamedTuple):
+    """The response of a broker to ApiVersions, and the newest version of ApiVersions that it takes."""
+
+    newest: int
+    response: Message
+
+
+class VersionsForStrangers:
+    """The versions for clients that are not authenticated. All clients of a gateway share one.
+
+    A broker is asked for them once in ten seconds, however many clients there are: strangers must not be able to take
+    the connections of a cluster.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._told: ToldVersions | None = None
+        self._until = 0.0
+
+    async def get(self, ask: Callable[[], Awaitable[ToldVersions]]) -> ToldVersions:
+        """Return the versions. ask: asks a broker. Raises as `ask`; the next client asks again then."""
+        async with self._asking:
+            if self._told is None or self._clock() >= self._until:
+                self._told = await ask()
+                self._until = self._clock() + _USED_SECONDS
+            return self._told

@@ -1,0 +1,105 @@
+"""Compressed message sets of v0 and v1, whose headers have no first offset: bounds and positions within them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkafmt as kf
+from endpoints.endpoint_process import EndpointProcess
+from mirror.folders import NOW, log_bytes, mirror, put_log, records
+from mirror.running import address
+
+pytestmark = pytest.mark.slow
+
+HANDLERS = """
+import kafkafmt
+
+def again(batch, topic_partition):
+    return bytes(batch)
+
+def elsewhere(batch, topic_partition):
+    builder = kafkafmt.RecordBatchBuilder(1, "gzip", base_offset=500)
+    builder.append(0, None, b"value")
+    builder.append(0, None, b"value")
+    return builder.build()
+
+def at_19(batch, topic_partition):
+    if batch.last_offset == 19:
+        raise ValueError("no")
+    return batch
+"""
+
+
+def wrapper(base_offset: int, magic: int = 1) -> bytes:
+    builder = kf.RecordBatchBuilder(magic, kf.Codec.GZIP, base_offset=base_offset)
+    for offset in range(base_offset, base_offset + 10):
+        builder.append(NOW + offset if magic else -1, b"key", b"value-%d" % offset)
+    return builder.build()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    put_log(tmp_path / "source" / "t-0", [wrapper(first) for first in range(0, 50, 10)])
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that handlers are in, of a name of its own: what was imported stays."""
+    (tmp_path / "handlers_of_wrappers.py").write_text(HANDLERS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def offsets(directory: Path) -> list[int]:
+    return [offset for offset, *_ in records(directory)]
+
+
+def test_folder_when_times_are_within_wrappers_then_has_the_records_between(
+    source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    assert mirror(source, target, "--from", NOW + 13, "--to", NOW + 37).status == 0
+    assert records(target) == records(source)[13:37]
+    assert mirror(source, target).status == 0
+    assert records(target) == records(source)[13:]
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_handler_when_it_returns_the_bytes_of_a_wrapper_then_it_is_copied(
+    source: Path, tmp_path: Path
+) -> None:
+    ended = mirror(source, tmp_path / "target", "--handler", "handlers_of_wrappers:again")
+    assert ended.status == 0, ended.errors
+    assert log_bytes(tmp_path / "target" / "t-0") == log_bytes(source / "t-0")
+    ended = mirror(source, tmp_path / "other", "--handler", "handlers_of_wrappers:elsewhere")
+    assert ended.status == 2
+    assert "expected offsets 0 to 9 in a wrapper, found 500 to 501" in ended.errors
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_mirror_when_a_handler_fails_at_a_wrapper_then_the_next_one_begins_with_its_first_record(
+    source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    ended = mirror(source, target, "--handler", "handlers_of_wrappers:at_19")
+    assert ended.status == 2
+    assert "t-0, offset 10: ValueError: no" in ended.errors
+    assert offsets(target) == list(range(10))
+    assert mirror(source, target).status == 0
+    assert records(target) == records(source)
+
+
+@pytest.mark.clients
+def test_cluster_when_the_end_is_within_a_wrapper_then_has_the_records_before_it_and_a_later_one_continues(
+    source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    with EndpointProcess(source, log=tmp_path / "serve.log") as server:
+        cluster = address(server.address)
+        outcome = mirror(cluster, target, "--topics", "t", "--from", NOW + 13, "--to", NOW + 37)
+        assert outcome.status == 0, outcome.errors
+        assert records(target) == records(source)[13:37]
+        assert mirror(cluster, target, "--topics", "t", "--once").status == 0
+    assert records(target) == records(source)[13:]
