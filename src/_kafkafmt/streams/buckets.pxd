@@ -1,6 +1,6 @@
-# Buckets that find the entries of a cache by key. They grow and shrink by one bucket at a time (linear hashing), so that
-# no single insertion moves all entries. A filter of eight bits a bucket answers most misses without reading an entry.
-# The buckets do not own the entries. They are not locked.
+# Buckets that find the entries of a cache by key. They grow and shrink by one bucket at a time (linear hashing), so
+# that no single insertion moves all entries. A filter of eight bits a bucket answers most misses without reading an
+# entry. The buckets do not own the entries. They are not locked.
 
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
