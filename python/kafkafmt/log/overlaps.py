@@ -281,8 +281,8 @@ def _ends_astray(segment: Segment, end: int, later: Sequence[int], log_end: int 
     """Whether the last batch of a segment, alone of it, has offsets of later segments, and cannot belong there.
 
     No CRC covers the base offset of a batch. If that of the last one is damaged, the later segments must not seem to be
-    in this one. An offset that follows that of the batch before is not damaged. A merged segment ends where one of those
-    ends that it replaces, and these are never the last one.
+    in this one. An offset that follows that of the batch before is not damaged. A merged segment ends where one of
+    those ends that it replaces, and these are never the last one.
 
     end: the end offset of the segment.
     later: the base offsets of the later segments.
