@@ -20,7 +20,7 @@ TOKEN = b"\0alice\0wonderland"
 def test_log_of_all_when_a_token_is_sent_then_has_the_other_requests_only(
     token: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "kafka")
     parser = KafkaProtocol(client_id="c")
     parser.send_request(ApiVersionsRequest(version=0))
     parser.send_request(token)
@@ -41,7 +41,7 @@ def test_log_of_all_when_a_token_is_sent_then_has_the_other_requests_only(
 def test_log_of_a_connection_when_it_authenticates_then_has_no_token(
     message: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "kafka")
     log = logging.getLogger("kafka.net.connection")
     log.debug("%s Request %d: %s", "connection", 1, message)
     log.debug("%s Request %d: %s", "connection", 2, ApiVersionsRequest(version=0))

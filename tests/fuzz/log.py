@@ -125,7 +125,7 @@ def _check_searches(
     if not is_sound:
         return
     assert by_index == [scanned.find_offset(offset) for offset in offsets]
-    assert next_offset == scanned.find_next_offset()
+    assert next_offset == outcome(scanned.find_next_offset)
     with scanned.open() as records:
         times = [batch.max_timestamp for batch in records.batches()]
     if times == sorted(times):
