@@ -1,4 +1,4 @@
-"""What a broker tells of the versions that it takes, also for clients that are not authenticated yet."""
+"""The versions of requests that the brokers accept. Clients get them before they are authenticated, too."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ class Connection:
         frame = await self._read_into_memory(size)
         if size > _SMALL_FRAME_BYTES and api_key == ApiKey.Fetch:
             await self._take_for(size, measure_fetch_request(frame))
-        elif size > self._options.max_request_bytes:  # so not all of it may be what is not records
+        elif size > self._options.max_request_bytes:  # a Produce request, most of which must be records
             await self._take_for(size, await self._measured(frame, ProduceRequest, version))
         elif size > _SMALL_FRAME_BYTES and api_key == ApiKey.Produce:
             await self._take_for(size, measure_produce_request(frame))
