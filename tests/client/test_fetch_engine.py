@@ -9,6 +9,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 
 from _kafkafmt.server.fetching import FetchedPartition, encode_fetch_response
+from client.fetch_config import FETCH_CONFIG
 from kafkafmt.client.broker_fetches import BrokerFetches, FetchSettings
 from kafkafmt.client.fetch_engine import FetchEngine
 from kafkafmt.client.fetch_queue import FetchQueue
@@ -16,18 +17,6 @@ from kafkafmt.client.io_thread import IoLoop
 from kafkafmt.memory import MemoryBudget
 
 VERSION = 11
-CONFIG = {
-    "fetch_max_wait_ms": 500,
-    "fetch_min_bytes": 1,
-    "isolation_level": "read_uncommitted",
-    "client_rack": "",
-    "client_id": "me",
-    "enable_incremental_fetch_sessions": False,
-    "max_partition_fetch_bytes": 1000,
-    "fetch_max_bytes": 1000,
-    "retry_backoff_ms": 100,
-    "connections_max_idle_ms": 1000,
-}
 
 
 class Connection:
@@ -51,10 +40,10 @@ def test_response_when_a_topic_is_not_utf8_then_its_connection_is_closed_and_its
     budget, connection = MemoryBudget(10_000), Connection()
     loop = asyncio.new_event_loop()
     try:
-        control: Any = SimpleNamespace(config=CONFIG)
+        control: Any = SimpleNamespace(config=FETCH_CONFIG)
         io: Any = IoLoop(loop)
         engine = FetchEngine(io, control, FetchQueue(), budget, lambda seconds: None)
-        broker = engine._plan.brokers[1] = BrokerFetches(FetchSettings.of_config(CONFIG))
+        broker = engine._plan.brokers[1] = BrokerFetches(FetchSettings.of_config(FETCH_CONFIG))
         broker.is_in_flight = True
         reservation = budget.reserve(1000)
         engine._on_answer(connection, broker, VERSION, reservation, 0.0, frame, None)  # type: ignore[arg-type]

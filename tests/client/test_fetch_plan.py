@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kafka.cluster import ClusterMetadata
 
+from client.fetch_config import FETCH_CONFIG
 from client.metadata import TOPIC, metadata
 from kafkafmt.client.broker_fetches import FetchSettings
 from kafkafmt.client.fetch_plan import FetchPlan
@@ -21,13 +22,8 @@ from kafkafmt.types import TopicPartition
 PARTITION = TopicPartition(TOPIC, 0)
 BACKOFF_SECONDS = 3600
 CONFIG = {
-    "fetch_max_wait_ms": 500,
-    "fetch_min_bytes": 1,
-    "isolation_level": "read_uncommitted",
-    "client_rack": "",
-    "client_id": "me",
+    **FETCH_CONFIG,
     "enable_incremental_fetch_sessions": True,
-    "max_partition_fetch_bytes": 1000,
     "retry_backoff_ms": BACKOFF_SECONDS * 1000,
 }
 

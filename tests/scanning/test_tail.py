@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,8 @@ from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.scanning.log_source import LogFollower
-from kafkafmt.storage import locations
 from log.samples import batch, marker, put_segment, transactional
+from storage.view_counting import opened_views, put_tiered_segment
 
 
 def add(path: Path, *batches: bytes) -> None:
@@ -100,18 +99,8 @@ def test_tail_when_it_looks_again_then_keeps_the_ends_of_segments_of_its_logs_on
 def test_tail_when_of_tiered_storage_then_reads_it_through_one_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "orders-0--_ABCDEFGHIJKLMNOPQRST"
-    segment = put_segment(folder, 0, [batch(0, 5)])
-    segment.rename(folder / f"0--{0:021d}.log")
-    opened: list[object] = []
-    open_view = locations._opened_view
-
-    def counted(*arguments: Any) -> Any:
-        opened.append(arguments)
-        return open_view(*arguments)
-
-    monkeypatch.setattr(locations, "_opened_view", counted)
-    scan = kf.scan(f"tiered+{tmp_path.as_uri()}")
+    opened = opened_views(monkeypatch)
+    scan = kf.scan(put_tiered_segment(tmp_path))
     assert offsets_of(scan.to_batches()) == list(range(5))
     assert len(opened) == 1
     assert offsets_of(scan.tail(seconds=0.1, poll_seconds=0.01)) == []
