@@ -27,6 +27,11 @@ def batch(
     return builder.build()
 
 
+def moved(data: bytes, base_offset: int) -> bytes:
+    """A batch with another base offset, which no CRC covers."""
+    return base_offset.to_bytes(8, "big") + data[8:]
+
+
 def batches(base_offset: int, stop_offset: int, count: int = 1, **fields: Any) -> list[bytes]:
     """Batches of `count` records each, end to end."""
     return [batch(offset, count, **fields) for offset in range(base_offset, stop_offset, count)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -19,7 +20,7 @@ from file_systems import CountingHandler, far
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.log import PartitionLog
-from log.samples import DAY, batch, put_segment
+from log.samples import DAY, batch, moved, put_segment
 
 ISOLATIONS = ["read_uncommitted", "read_committed"]
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -223,6 +224,26 @@ def test_scan_when_there_is_damage_then_fails_after_the_rows_before_it_or_skips_
         found.extend(read_until_error(kf.scan(damaged)))
     assert found == list(range(5))
     assert offsets_of(kf.scan(damaged, on_corrupt="skip")) == [*range(5), *range(10, 15)]
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "end", "batch_bytes"),
+    [
+        *itertools.product([3, 25, 42, 1000], [None, 40, 45], [1 << 20]),
+        *itertools.product([3, 1000], [40, 45], [100]),  # the next batch is read later
+    ],
+)
+def test_scan_when_a_base_offset_is_damaged_then_that_batch_alone_is_left_out_and_it_is_told(
+    tmp_path: Path, base_offset: int, end: int | None, batch_bytes: int
+) -> None:
+    found = [batch(offset, 10) for offset in range(0, 50, 10)]
+    put_segment(tmp_path / "orders-0", 0, [found[0], moved(found[1], base_offset), *found[2:]])
+    bounds = {"offsets": (None, end), "batch_bytes": batch_bytes}
+    told = rf"0\.log: offsets of a log ascend: .*, offsets {base_offset} to "
+    with pytest.raises(kf.InvalidRecordError, match=told):
+        kf.scan(tmp_path, **bounds).to_arrow()
+    offsets = offsets_of(kf.scan(tmp_path, on_corrupt="skip", **bounds))
+    assert offsets == [offset for offset in range(end or 50) if not 10 <= offset < 20]
 
 
 @pytest.mark.parametrize("rest", [b"\xff" * 100, batch(15, 5)[:100]])

@@ -32,7 +32,7 @@ from kafkafmt.log.segment import Segment
 from kafkafmt.spark.data_source import KafkafmtDataSource
 from kafkafmt.spark.source.options import ReadOptions
 from kafkafmt.spark.source.reading import ReadTask, plan
-from log.samples import batch, marker, put_segment, transactional
+from log.samples import batch, marker, moved, put_segment, transactional
 from measure import peak_resident_bytes
 from spark.reads import batches, offsets, options_of, rows, splits, struct
 
@@ -258,7 +258,8 @@ def test_memory_when_a_task_reads_much_then_is_that_of_a_batch_and_its_columns_n
     builder = kf.RecordBatchBuilder(codec=codec)
     for _ in range(count):
         builder.append(0, b"", bytes(size))
-    path = put_segment(tmp_path / "orders-0", 0, [builder.build()] * number)
+    data = builder.build()
+    path = put_segment(tmp_path / "orders-0", 0, (moved(data, first * count) for first in range(number)))
     before = [str(LOGS / "zstd-0")]
     grown = peak_resident_bytes("spark.test_reading", "drain", before, [str(path), option])
     assert grown < most_mebibytes * MIB

@@ -15,8 +15,8 @@ from kafkafmt.log.segment import check_tail
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import LogTail, UnreadTail
 from kafkafmt.records.runs import (
+    first_misplaced,
     first_offset,
-    first_offsets,
     of_aborted_transactions,
     out_of_order,
     select_batches,
@@ -28,7 +28,6 @@ from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, tri
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.overlaps import Overlap
@@ -233,7 +232,7 @@ class LogReader:
             return run
         self._tail.refresh()  # the log may have been compacted, or truncated, and have grown since
         bound = self._tail.first_offset_after(opened, run.end_position)
-        number, message = _first_misplaced(rows, wrong, self._reached, bound)
+        number, message = first_misplaced(rows, wrong, self._reached, bound)
         if number:
             return slice_run(run, 0, number)
         raise with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)
@@ -397,30 +396,6 @@ class LogReader:
             return None
         self._is_tail_reported = True
         return SourceDamage(self.topic_partition, self.offset, None, str(damage))
-
-
-def _first_misplaced(
-    rows: NDArray[np.void], wrong: NDArray[np.bool_], next_offset: int, bound: int | None
-) -> tuple[int, str]:
-    """Return the number of the first batch whose offsets cannot be right, and what was expected; `len(rows)` without.
-
-    wrong: what `out_of_order` returns for `next_offset`. bound: all batches end below it; None if it is not known.
-    """
-    firsts, lasts = first_offsets(rows), rows["last_offset"]
-    number, message = len(rows), ""
-    if wrong.any():
-        number = int(wrong.argmax())
-        expected = int(lasts[number - 1]) + 1 if number else next_offset
-        message = f"expected {expected} or more, found {firsts[number]}"
-        if number and (firsts[number + 1 : number + 2] < expected).any():  # so the one before is wrong
-            number -= 1
-            message = (
-                f"expected less than {firsts[number + 1]}, that of the next batch, found {lasts[number]}"
-            )
-    if bound is not None and (beyond := lasts[:number] >= bound).any():
-        number = int(beyond.argmax())
-        message = f"expected less than {bound}, where the log continues or ends, found {lasts[number]}"
-    return number, message
 
 
 def read_memory() -> bytearray:

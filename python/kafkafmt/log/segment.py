@@ -407,6 +407,14 @@ def find_row(records: Records, offset: int, start: int) -> np.void | None:
     return _search(records, start, lambda runs: _first_row(runs, offset))
 
 
+def run_after(records: Records, row: np.void) -> BatchRun | None:
+    """Return the batches after the one of a row; None if there is none, or damage."""
+    try:
+        return next(records.runs(int(row["position"]) + int(row["size"]), run_bytes=_SEARCH_BYTES), None)
+    except KafkaFormatError:
+        return None
+
+
 def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:
     """Return the result of a search from `start` on, or from the beginning if there is damage after `start`.
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex
-from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row
+from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row, run_after
 from kafkafmt.records.base import Records
+from kafkafmt.records.runs import first_offset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,7 +100,8 @@ class SegmentCutter:
             start = self._end_position(records) if row is None else int(row["position"])
         if self._whole.end_offset is not None:
             row = self._find_row(records, self._whole.end_offset)
-            if row is not None:
+            after = None if row is None else run_after(records, row)
+            if row is not None and (after is None or row["last_offset"] < first_offset(after)):
                 end = int(row["position"])
                 if row["base_offset"] < self._whole.end_offset:  # -1 for a wrapper, as it is not known
                     end += int(row["size"])

@@ -79,7 +79,11 @@ def chunk_ranges(sizes: NDArray[Any], max_bytes: int) -> Iterator[tuple[int, int
 
 def with_batch(error: KafkaFormatError, run: BatchRun, number: int) -> KafkaFormatError:
     """Set the positions and offsets of `error` to those of a batch, and return `error`."""
-    row = run.index[number]
+    return with_row(error, run.index[number])
+
+
+def with_row(error: KafkaFormatError, row: np.void) -> KafkaFormatError:
+    """As `with_batch`, for a row of an index."""
     error.position = int(row["position"])
     error.next_position = error.position + int(row["size"])
     error.base_offset = int(row["base_offset"]) if row["base_offset"] >= 0 else None
@@ -141,6 +145,30 @@ def out_of_order(rows: NDArray[np.void], next_offset: int) -> NDArray[np.bool_]:
     wrong[:1] |= firsts[:1] < next_offset
     wrong[1:] |= firsts[1:] <= lasts[:-1]
     return wrong
+
+
+def first_misplaced(
+    rows: NDArray[np.void], wrong: NDArray[np.bool_], next_offset: int, bound: int | None
+) -> tuple[int, str]:
+    """Return the number of the first batch whose offsets cannot be right, and what was expected; `len(rows)` without.
+
+    wrong: what `out_of_order` returns for `next_offset`. bound: all batches end below it; None if it is not known.
+    """
+    firsts, lasts = first_offsets(rows), rows["last_offset"]
+    number, message = len(rows), ""
+    if wrong.any():
+        number = int(wrong.argmax())
+        expected = int(lasts[number - 1]) + 1 if number else next_offset
+        message = f"expected {expected} or more, found {firsts[number]}"
+        if number and (firsts[number + 1 : number + 2] < expected).any():  # so the one before is wrong
+            number -= 1
+            message = (
+                f"expected less than {firsts[number + 1]}, that of the next batch, found {lasts[number]}"
+            )
+    if bound is not None and (beyond := lasts[:number] >= bound).any():
+        number = int(beyond.argmax())
+        message = f"expected less than {bound}, where the log continues or ends, found {lasts[number]}"
+    return number, message
 
 
 def first_timestamps(rows: NDArray[np.void]) -> NDArray[np.int64]:

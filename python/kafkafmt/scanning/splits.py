@@ -15,10 +15,19 @@ import pyarrow as pa
 
 from kafkafmt.columns.arrow import boolean_array, int64_values
 from kafkafmt.columns.read import arrow_batches
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.segment import SegmentRange
 from kafkafmt.records.base import RUN_BYTES, Records
-from kafkafmt.records.runs import of_ended_transactions, select_batches, sound_part, without
+from kafkafmt.records.runs import (
+    first_misplaced,
+    of_ended_transactions,
+    out_of_order,
+    slice_run,
+    sound_part,
+    with_batch,
+    with_row,
+    without,
+)
 from kafkafmt.scanning.batch_rows import BatchSource, batch_rows, damage_row
 
 if TYPE_CHECKING:
@@ -143,20 +152,46 @@ class _Selection:
     def select(self, runs: Iterator[BatchRun]) -> Iterator[BatchRun]:
         """Yield the runs without the batches that are not selected.
 
-        With `verify`, a damaged batch whose header would exclude it, as a control batch or a batch of an aborted
-        transaction, is yielded, and nothing after it: its reader raises CorruptRecordError.
+        With `verify`, a damaged batch whose header would exclude it is yielded, and nothing after it: its reader raises
+        CorruptRecordError. Raises InvalidRecordError, after the batches before it, for a batch whose offsets cannot be
+        right: no CRC covers the base offset by which it is selected.
         """
-        end, limit = self._split.end_offset, self._split.next_base_offset
+        limit, last = self._split.next_base_offset, None
         for run in runs:
             if limit is not None:
                 self._ensure_below(limit, run)
-            in_range = self._in_range(run.index)
-            part = run if in_range.all() else select_batches(run, in_range)
-            part = without(part, self._left_out(part.index), verify=self._verify)
+            ordered, damage = self._in_order(run, last) if self._verify else (run, None)
+            if damage is None and last is not None and self._ends_after(last):
+                return
+            rows = ordered.index
+            part = without(ordered, ~self._in_range(rows) | self._left_out(rows), verify=self._verify)
             if len(part):
                 yield part
-            if end is not None and run.index["base_offset"][-1] >= end:
-                return
+            if damage is not None:
+                raise damage
+            last = run.index[-1].copy()
+
+    def _in_order(self, run: BatchRun, last: np.void | None) -> tuple[BatchRun, KafkaFormatError | None]:
+        """Return the batches before the first one whose offsets cannot be right, and its error.
+
+        last: the row of the batch before `run`. If the end was reached there, its offset was too high.
+        """
+        next_offset = self._split.segment.base_offset if last is None else int(last["last_offset"]) + 1
+        if not out_of_order(run.index, next_offset).any():
+            return run, None
+        sound, damage = sound_part(run)
+        wrong = out_of_order(sound.index, next_offset)
+        if not wrong.any():
+            return sound, damage
+        number, message = first_misplaced(sound.index, wrong, next_offset, self._split.end_offset)
+        error = InvalidRecordError(f"offsets of a log ascend: {message}")
+        if number == 0 and last is not None and self._ends_after(last):
+            return slice_run(run, 0, 0), with_row(error, last)
+        return slice_run(run, 0, number), with_batch(error, run, number)
+
+    def _ends_after(self, row: np.void) -> bool:
+        end = self._split.end_offset
+        return end is not None and bool(row["last_offset"] >= end)
 
     def _ensure_below(self, limit: int, run: BatchRun) -> None:
         """Raise ValueError for a valid batch with offsets at or above the base offset of the next segment."""
