@@ -53,6 +53,7 @@ LAYERS = {
         "kafkafmt.net",
     ],
     "applications": [
+        "kafkafmt.__main__",
         "kafkafmt.backup",
         "kafkafmt.cli",
         "kafkafmt.gateway",
@@ -64,6 +65,7 @@ LAYERS = {
 }
 # Which other applications an application may import.
 APPLICATIONS = {
+    "kafkafmt.__main__": {"kafkafmt.cli"},
     "kafkafmt.backup": {"kafkafmt.mirror"},
     "kafkafmt.cli": {
         "kafkafmt.backup",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 
+import kafkafmt as kf
 from cli.logs import run
 from kafkafmt.cli import main
 from kafkafmt.cli.help import HelpCommand
@@ -42,6 +45,15 @@ def test_help_when_the_terminal_has_80_columns_then_fits_one_screen(path: tuple[
     lines = run(*path, "--help").stdout.splitlines()
     assert len(lines) <= SCREEN_LINES
     assert max(map(len, lines)) <= SCREEN_COLUMNS
+
+
+def test_run_as_a_module_then_is_the_command() -> None:
+    line = [sys.executable, "-m", "kafkafmt"]
+    shown = subprocess.run([*line, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"kafkafmt, version {kf.__version__}\n"
+    refused = subprocess.run([*line, "verify"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("(see kafkafmt verify --help)\n")
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

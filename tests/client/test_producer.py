@@ -441,12 +441,15 @@ def test_the_limits_of_topics_are_not_asked_for_where_they_are_not_wanted(
     broker: Broker, small_topic: str
 ) -> None:
     options = {"batch_size": 20_000, "linger_ms": 60_000, "topic_limits": False}
+    # So no part is sent again.
+    options |= {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
     with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
         sent = [producer.send(small_topic, b"v" * 900) for k in range(20)]
         producer.flush(SECONDS)
         shown = producer.metrics()["producer-metrics"]
     assert [future.get(0).offset for future in sent] == list(range(20))
     assert shown["batch-refused-total"] >= 1
+    assert shown["record-retry-rate"] == 0
 
 
 # Transactions

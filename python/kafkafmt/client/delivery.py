@@ -111,7 +111,8 @@ class Delivery:
         if isinstance(error, TOO_LARGE) and batch.record_count > 1 and not is_late:
             log.warning("%s: %r is too large (%s), and is split", batch.topic_partition, batch, error)
             self._split(batch, now_ms)
-        elif self._handle_sequence_error(batch, error, produced, now_ms):
+            return
+        if self._handle_sequence_error(batch, error, produced, now_ms):
             log.debug("%s: %r was refused by its sequence numbers: %s", batch.topic_partition, batch, error)
         elif not is_late and self._can_retry(batch, error):
             log.warning(
