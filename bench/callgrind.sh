@@ -29,4 +29,4 @@ read -r records batches < <(run 4)
 run 36 >/dev/null
 cost=$((($(instructions 36) - $(instructions 4)) / 32))
 echo "$work, $segment: $((cost / records)) instructions a record, $((cost / batches)) a batch ($records records in $batches)"
-callgrind_annotate "$out/36" | sed -n '/file:function/,$p' | head -n 16
+callgrind_annotate "$out/36" | awk '/file:function/ { left = 16 } left-- > 0'

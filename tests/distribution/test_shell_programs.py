@@ -48,6 +48,21 @@ def test_callgrind_when_the_work_fails_then_shows_why(tmp_path: Path) -> None:
     assert "KeyError: nothing" in done.stderr
 
 
+def test_callgrind_when_the_table_is_long_then_shows_its_start_and_succeeds(tmp_path: Path) -> None:
+    folder = tmp_path / "path"
+    write_program(
+        folder / "valgrind",
+        'for one in "$@"; do case "$one" in --callgrind-out-file=*) echo summary: 100 >"${one#*=}";; esac; done',
+        "echo 10 2",
+    )
+    write_program(folder / "callgrind_annotate", "echo file:function", "seq 100000")
+    env = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    command = [copied("bench/callgrind.sh", tmp_path), "convert"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["file:function", *map(str, range(1, 16))]
+
+
 def test_instrumented_build_when_the_python_is_another_one_then_is_built_again(tmp_path: Path) -> None:
     for name in ("src", "python", "build/fuzz"):
         (tmp_path / name).mkdir(parents=True)

@@ -73,7 +73,7 @@ RAW_CONSUMER_OPTIONS = _options(
     {
         "budget": _BUDGET,
         "fetch_raw_bytes": "must be True; `Consumer(fetch_raw_bytes=True)` is a RawConsumer, too (KIP-712)",
-        "keep_control_batches": "return control batches, too, for a log in which transactions end as in this one",
+        "keep_control_batches": "return control batches, too, for a copy in which transactions end at the same offsets",
         "trim_first_batch": "open the first batch and remove the records before the position; False: return it whole",
     },
 )

@@ -38,8 +38,8 @@ class RawConsumer(BaseConsumer):
 
     budget: a MemoryBudget that bounds the bytes that are fetched and not returned. Several consumers may share it.
     fetch_raw_bytes: must be True, as it is by default. `Consumer(fetch_raw_bytes=True)` is a RawConsumer (KIP-712).
-    keep_control_batches: return control batches, too, for a log in which transactions end as in this one. With
-        `read_committed` those of aborted transactions come without the batches of these.
+    keep_control_batches: return control batches, too, for a copy in which transactions end at the same offsets. With
+        `read_committed` the markers of aborted transactions are returned, but not their batches.
     trim_first_batch: False to return a batch that the position lies in whole, as it is stored. No batch is opened then.
 
     `poll` and iteration raise CorruptRecordError for a damaged batch, after the batches before it were returned. They
