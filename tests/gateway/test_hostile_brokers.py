@@ -10,13 +10,20 @@ from contextlib import asynccontextmanager
 
 import pytest
 from kafka.protocol.api_key import ApiKey
-from kafka.protocol.metadata import ApiVersionsResponse
+from kafka.protocol.metadata import (
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 from endpoints.endpoint_process import HOST
 from kafkafmt.client.io_thread import IoLoop
 from kafkafmt.gateway.cluster import Address, ClusterView
 from kafkafmt.gateway.cluster_config import cluster_config
 from kafkafmt.gateway.errors import UpstreamError
+from kafkafmt.gateway.routes import Broker
 from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.server.wire import encode_response
 
@@ -87,3 +94,19 @@ def test_broker_when_the_response_to_the_gateway_itself_is_too_large_then_is_not
             return peak
 
     assert asyncio.run(scenario()) < 2 * MIB
+
+
+def test_node_when_its_id_is_negative_then_is_not_learned() -> None:
+    view, node = ClusterView(), MetadataResponse.MetadataResponseBroker
+    view.learn(
+        MetadataRequest(version=1),
+        MetadataResponse(
+            version=1,
+            brokers=[node(node_id=one, host=HOST, port=9092, rack=None) for one in (-7, 1)],
+            topics=[],
+        ),
+    )
+    coordinator = FindCoordinatorResponse(version=1, error_code=0, node_id=-7, host=HOST, port=9092)
+    view.learn(FindCoordinatorRequest(version=1, key="g", key_type=0), coordinator)
+    assert view.brokers == {1: Address(HOST, 9092)}
+    assert view.coordinator(Broker.GROUP, "g") is None
