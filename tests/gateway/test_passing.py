@@ -11,9 +11,9 @@ from kafka.protocol.producer import ProduceRequest
 
 from _kafkafmt.server.producing import decode_produce_request
 from endpoints.raw_client import frame
+from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.gateway.passing import MadeResponse, PassedResponses
 from kafkafmt.gateway.split_produce import MergedProduce
-from kafkafmt.server.errors import MalformedRequestError
 from kafkafmt.server.stream import Stream
 
 SECONDS = 60
@@ -63,4 +63,4 @@ def test_produce_when_the_response_of_a_broker_is_damaged_then_the_merged_one_fa
     merged.take([], None, errors.KafkaConnectionError("gone"))
     merged.take([], memoryview(b"\0\0\0\1\0\0\0\x09"))
 
-    assert isinstance(responses.error, MalformedRequestError)
+    assert isinstance(responses.error, UpstreamError)

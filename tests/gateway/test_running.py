@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -44,6 +45,13 @@ def fetched(running: LoggedEndpoint, topic: str, version: int = OLD) -> int:
     with RawClient((running.host, running.port)) as client:
         (answer,) = client.ask(fetch(Wanted(topic)), version).responses
         return int(answer.partitions[0].error_code)
+
+
+def wait_for(running: LoggedEndpoint, topic: str, code: int) -> None:
+    """Wait until several fetches have this error code."""
+    deadline = time.monotonic() + SECONDS
+    while (found := {fetched(running, topic) for _ in range(3)}) != {code}:
+        assert time.monotonic() < deadline, found
 
 
 def asked(address: str, path: str) -> tuple[int, str]:
@@ -96,10 +104,7 @@ def test_topics_file_when_it_changes_then_it_applies_at_once_to_old_fetches_alon
         file.write_text(f"[{topic}]\n{ENABLE} = false\n")
         running.send_signal(signal.SIGHUP)
         wait_until_read(running)
-        while {fetched(running, topic) for _ in range(3)} != {
-            REFUSED
-        }:  # an event may be of an earlier reading
-            pass
+        wait_for(running, topic, REFUSED)  # an event may be of an earlier reading
 
 
 def test_topic_of_an_older_cluster_when_it_is_not_to_be_converted_then_is_refused(
@@ -123,8 +128,7 @@ def test_topic_of_an_older_cluster_when_it_is_not_to_be_converted_then_is_refuse
         admin = KafkaAdminClient(bootstrap_servers=running.address)  # passes through the gateway
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "says-no", {ENABLE: "true"})])
         admin.close()
-        while fetched(running, "says-no") != 0:  # an answer of the cluster is used for some seconds
-            pass
+        wait_for(running, "says-no", 0)  # an answer of the cluster is used for some seconds
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -100,13 +100,21 @@ def request(version: int, topics: int, partitions: int) -> Any:
     return decoded
 
 
-def response(version: int, broker: int, records: list[list[bytes | None]], error_code: int = 0) -> bytes:
+def response(
+    version: int,
+    broker: int,
+    records: list[list[bytes | None]] | None,
+    error_code: int = 0,
+    throttle_time_ms: int | None = None,
+) -> bytes:
+    """The response of a broker. records: by topic and partition; None: null instead of topics."""
     topic = FetchResponse.FetchableTopicResponse
     message = FetchResponse(
-        throttle_time_ms=broker,
+        throttle_time_ms=broker if throttle_time_ms is None else throttle_time_ms,
         error_code=error_code,
         session_id=0,
-        responses=[
+        responses=records
+        and [
             topic(
                 topic=f"topic-{number}",
                 topic_id=uuid.UUID(int=number + 1),
@@ -201,6 +209,31 @@ def test_part_when_its_connection_ends_before_it_then_its_partitions_are_not_led
     assert [one.error_code for topic in decoded.responses for one in topic.partitions] == [0, 6]
     assert [code for _, _, code in found] == [6]
     assert written.is_ended
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_parts_when_they_have_numbers_that_no_broker_sends_then_the_response_has_others(version: int) -> None:
+    parts = [response(version, number, None, throttle_time_ms=-5) for number in (1, 2)]
+
+    data, _ = merged(version, parts, [10], [])
+
+    found = FetchResponse.decode(data, version=version, header=True)
+    assert (found.responses, found.throttle_time_ms) == ([], 0)
+
+
+def test_parts_when_they_are_too_large_together_then_the_response_fails() -> None:
+    written, asked = Written(), request(11, 1, 1)
+    response_ = MergedFetch(written, asked, lambda _: None, lambda _: None)  # type: ignore[arg-type]
+    wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
+    parts = [response_.add(Connection(b"", 1), wanted) for _ in range(3)]  # type: ignore[arg-type]
+    response_.expect_parts()
+
+    for part in parts:
+        part.begin(2**31 - 1)
+        part.take(memoryview(response(11, 1, [])))
+
+    assert isinstance(written.error, UpstreamError)
+    assert not written.data
 
 
 @pytest.mark.parametrize("version", [11, 16])

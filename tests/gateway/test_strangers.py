@@ -62,7 +62,7 @@ def test_versions_for_strangers_when_a_broker_was_asked_then_are_used_for_ten_se
         await asyncio.sleep(0)
         if asked == 2:
             raise ConnectionError(HOST)
-        return ToldVersions(asked, None)
+        return ToldVersions(asked, None, {})
 
     async def scenario() -> None:
         nonlocal now
@@ -72,6 +72,6 @@ def test_versions_for_strangers_when_a_broker_was_asked_then_are_used_for_ten_se
         now += 10
         found = await asyncio.gather(*(strangers.get(ask) for _ in range(3)), return_exceptions=True)
         assert isinstance(found[0], ConnectionError)
-        assert found[1:] == [ToldVersions(3, None)] * 2
+        assert found[1:] == [ToldVersions(3, None, {})] * 2
 
     asyncio.run(scenario())

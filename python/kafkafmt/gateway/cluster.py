@@ -146,7 +146,8 @@ class ClusterView:
             self.forget_coordinator(Broker.GROUP, group)
 
     def _learn_brokers(self, brokers: Iterable[tuple[int, str, int]]) -> None:
-        found = {node_id: Address(host, port) for node_id, host, port in brokers}
+        # A negative node id stands for none, or for one of the addresses that a gateway starts with.
+        found = {node_id: Address(host, port) for node_id, host, port in brokers if node_id >= 0}
         if found:
             self.brokers = found
 
@@ -188,7 +189,7 @@ class ClusterView:
         )
         self._now += 1
         for key, error_code, node_id, host, port in found:
-            if error_code:
+            if error_code or node_id < 0:
                 continue
             self._coordinators.pop((broker, key), None)
             self._coordinators[broker, key] = node_id, self._now

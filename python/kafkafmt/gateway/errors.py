@@ -6,7 +6,7 @@ from kafkafmt.server.errors import RequestError
 
 
 class UpstreamError(RequestError):
-    """The cluster cannot be reached, or a broker has closed the connection."""
+    """The cluster cannot be reached, or a broker has closed the connection, or its response is malformed."""
 
 
 class UpstreamTimeoutError(UpstreamError):

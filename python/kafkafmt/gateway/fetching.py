@@ -20,6 +20,7 @@ from _kafkafmt.batches.scan import scan
 from _kafkafmt.client.fetch import FetchEncoder, FetchSession, decode_fetch_response
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.server.fetching import FetchedPartition, encode_fetch_response
+from _kafkafmt.wire.status import MalformedResponseError
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.convert.fetch_response import FetchResponse, ResponsePart
 from kafkafmt.convert.lazy import LazyDownConvertRecords
@@ -285,16 +286,18 @@ class TranslatedFetch:
         except UpstreamError as error:
             _log.warning("fetch failed", error=str(error))
             return [(part, _Found(errors.NotLeaderForPartitionError.errno)) for part in parts]
-        decoded = decode_fetch_response(response, version)
-        rows = {
-            (decoded.topics[row["topic"]].decode(), int(row["partition"])): row for row in decoded.partitions
-        }
+        try:
+            decoded = decode_fetch_response(response, version)
+        except MalformedResponseError as malformed:
+            raise UpstreamError(str(malformed)) from None
+        rows = {(decoded.topics[row["topic"]], int(row["partition"])): row for row in decoded.partitions}
         answers: dict[_Wanted, _Found] = {}
         stored: dict[_Wanted, _Stored] = {}
         yields = YieldBudget()
         for part in parts:
             await yields.checkpoint()
-            found = await self._stored(request, part, rows.get(part[:2]), decoded, response)
+            row = rows.get((part.topic.encode(), part.partition))
+            found = await self._stored(request, part, row, decoded, response)
             if isinstance(found, _Found):
                 answers[part] = found
             else:

@@ -56,11 +56,17 @@ class PassedResponses:
         self._paused: set[BrokerConnection] = set()  # until the client reads more
         self._stalled: asyncio.TimerHandle | None = None
         self._changes: list[asyncio.Future[None]] = []
+        self._idle_since = self._loop.time()
 
     @property
     def is_busy(self) -> bool:
         """Whether responses are on their way, or the client has not read all bytes of the last one."""
         return bool(self._waiting or self._unwritten)
+
+    @property
+    def idle_seconds(self) -> float:
+        """The time since the client has all responses; 0 while it waits for one, or reads one."""
+        return 0.0 if self.is_busy else self._loop.time() - self._idle_since
 
     def expect(self, response: ExpectedResponse) -> None:
         """Expect a response after those that are expected already."""
@@ -117,6 +123,7 @@ class PassedResponses:
         self._on_end(UpstreamError(str(error)) if isinstance(error, KafkaError) else error)
 
     def _begin_next(self) -> None:
+        self._idle_since = self._loop.time()
         if self._waiting:
             self._waiting[0].on_turn()
         for changed in self._changes:

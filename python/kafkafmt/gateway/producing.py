@@ -272,17 +272,16 @@ class TranslatedProduce:
             try:
                 decoded = decode_produce_response(response, version)
             except MalformedResponseError as malformed:
-                self._responses.fail(malformed)
+                self._responses.fail(UpstreamError(str(malformed)))
                 return
             answers.take(self._matched(numbers, decoded))
 
         return take
 
     def _matched(self, parts: Sequence[_Part], response: DecodedResponse) -> Iterable[tuple[int, _Answer]]:
-        names = [topic.decode() for topic in response.topics]
-        found = {(names[row["topic"]], int(row["partition"])): row for row in response.partitions}
+        rows = {(response.topics[row["topic"]], int(row["partition"])): row for row in response.partitions}
         for part in parts:
-            row = found.get((part.topic, part.partition))
+            row = rows.get((part.topic.encode(), part.partition))
             if row is None:
                 yield part.number, _Answer(errors.UnknownError.errno)
                 continue

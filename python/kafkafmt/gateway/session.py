@@ -102,6 +102,11 @@ class ClientSession:
         """Whether responses are on their way."""
         return self._passed.is_busy
 
+    @property
+    def idle_seconds(self) -> float:
+        """The time since the last response on its way was written; 0 while there are some."""
+        return self._passed.idle_seconds
+
     async def passes(self, api_key: int, version: int) -> bool:
         """Return whether a request passes unchanged. Raises UpstreamError and UnsupportedRequestError."""
         if api_key in NAMING_APIS or broker_of(api_key) is Broker.GATEWAY:

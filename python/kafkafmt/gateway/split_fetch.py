@@ -39,6 +39,8 @@ _NO_TAGS = b"\0"
 _SPARE_TAGS = 1
 # Each of two parts or more has a byte of tags, too.
 _LEAST_TAGS = 2 + _SPARE_TAGS
+# The size of a response is an int32.
+_MOST_BYTES = 2**31 - 1
 # How long a broker without records delays the records of the others.
 _MAX_WAIT_MS = 100
 
@@ -144,6 +146,9 @@ class MergedFetch:
             topics_bytes += _SPARE_TAGS
         self._left_bytes = topics_bytes
         size = len(head) + topics_bytes
+        if size > _MOST_BYTES:
+            self.fail(UpstreamError(f"Fetch: parts of {size} bytes: expected {_MOST_BYTES} at most"))
+            return
         self._responses.write(None, memoryview(size.to_bytes(SIZE_BYTES, "big") + head))
         self._parts[0].on_turn()
 
@@ -182,11 +187,11 @@ class MergedFetch:
 
     def _head(self, heads: Sequence[FetchResponseWalk]) -> bytes:
         version = self._request.version
-        count = sum(one.topic_count for one in heads)
+        count = sum(max(one.topic_count, 0) for one in heads)  # -1 for null
         head = self._request.correlation_id.to_bytes(4, "big", signed=True)
         if self._is_flexible:
             head += _NO_TAGS
-        head += max(one.throttle_time_ms for one in heads).to_bytes(4, "big")
+        head += max(0, *(one.throttle_time_ms for one in heads)).to_bytes(4, "big")
         if version >= _FIRST_WITH_SESSIONS:
             head += errors.NoError.errno.to_bytes(2, "big") + _NO_SESSION_ID.to_bytes(4, "big")
         encoded: bytes = UnsignedVarInt32.encode(count + 1) if self._is_flexible else count.to_bytes(4, "big")

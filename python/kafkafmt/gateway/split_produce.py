@@ -17,6 +17,7 @@ from kafka.protocol.producer import ProduceResponse
 
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.client.produce import TOPIC_IDS_VERSION, ProduceEncoder
+from kafkafmt.gateway.errors import UpstreamError
 from kafkafmt.gateway.hints import OnErrors
 from kafkafmt.server.errors import MalformedRequestError
 from kafkafmt.server.wire import decode_response, encode_response
@@ -74,6 +75,7 @@ class MergedProduce:
         self._left = parts
         self._on_errors = on_errors
         self._topics: dict[bytes, Message] = {}
+        self._errors: list[tuple[bytes, int, int]] = []  # as `on_errors` gets them
         self._throttle_time_ms = 0
 
     def take(
@@ -86,12 +88,12 @@ class MergedProduce:
         else:
             try:
                 decoded = decode_response(response, ApiKey.Produce, self._request.version)
-            except MalformedRequestError as malformed:
-                self._responses.fail(malformed)
+                for topic in decoded.responses:
+                    self._add(topic)
+            except (MalformedRequestError, TypeError, AttributeError) as malformed:  # null may be anywhere
+                self._responses.fail(UpstreamError(f"Produce: a malformed response: {malformed}"))
                 return
             self._throttle_time_ms = max(self._throttle_time_ms, decoded.throttle_time_ms)
-            for topic in decoded.responses:
-                self._add(topic)
         self._left -= 1
         self.on_turn()
 
@@ -105,12 +107,7 @@ class MergedProduce:
             responses=list(self._topics.values()),
             throttle_time_ms=self._throttle_time_ms,
         )
-        self._on_errors(
-            (name, one.index, one.error_code)
-            for name, topic in self._topics.items()
-            for one in topic.partition_responses
-            if one.error_code
-        )
+        self._on_errors(self._errors)
         self._responses.write(None, memoryview(encode_response(self._request.correlation_id, message)))
         self._responses.end()
 
@@ -122,9 +119,11 @@ class MergedProduce:
         """Add partitions of a topic, which other brokers may have answered for, too."""
         is_id = self._request.version >= TOPIC_IDS_VERSION
         name = topic.topic_id.bytes if is_id else topic.name.encode()
+        answers = topic.partition_responses
+        self._errors += [(name, one.index, one.error_code) for one in answers if one.error_code]
         found: Message = self._topics.setdefault(name, topic)
         if found is not topic:
-            found.partition_responses += topic.partition_responses
+            found.partition_responses += answers
 
     def _refuse(self, rows: Sequence[np.void], error_code: int) -> None:
         is_id = self._request.version >= TOPIC_IDS_VERSION

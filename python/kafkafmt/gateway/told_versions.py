@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,10 +14,14 @@ _USED_SECONDS = 10.0
 
 
 class ToldVersions(NamedTuple):
-    """The response of a broker to ApiVersions, and the newest version of ApiVersions that it takes."""
+    """The response of a broker to ApiVersions, and the newest version of ApiVersions that it takes.
+
+    taken: the versions of each API that pass. These are fewer than in the response if `api.version` says so.
+    """
 
     newest: int
     response: Message
+    taken: Mapping[int, range]
 
 
 class VersionsForStrangers:

@@ -320,7 +320,7 @@ class Upstreams:
                 return self._upstream(ready)
             if isinstance(connection.error, REFUSALS):
                 raise upstream_error(connection, connection.error)
-        await self._until(lambda: all(one.is_ready or one.is_closed for one in tried), self._timeout_s)
+        await self._until(lambda: _has_ready(tried) or all(one.is_closed for one in tried), self._timeout_s)
         for one in tried:
             if one.is_ready:
                 return self._upstream(one)
@@ -375,4 +375,8 @@ class Upstreams:
 
 
 def _is_decided(tried: Sequence[BrokerConnection], last: BrokerConnection) -> bool:
-    return last.is_closed or any(one.is_ready for one in tried)
+    return last.is_closed or _has_ready(tried)
+
+
+def _has_ready(tried: Sequence[BrokerConnection]) -> bool:
+    return any(one.is_ready for one in tried)

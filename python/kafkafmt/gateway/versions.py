@@ -56,7 +56,7 @@ def told_versions(upstream: Upstream) -> ToldVersions:
     A broker takes ApiVersions only once before SASL, so it is not asked again.
     """
     newest = upstream.version(ApiKey.ApiVersions, _NEWEST[ApiKey.ApiVersions])
-    return ToldVersions(newest, upstream.connection.versions_response)
+    return ToldVersions(newest, upstream.connection.versions_response, upstream.versions())
 
 
 async def answer_versions(request: Request, told: ToldVersions, is_offered: Callable[[int], bool]) -> Message:
@@ -65,7 +65,7 @@ async def answer_versions(request: Request, told: ToldVersions, is_offered: Call
     A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions
     (KIP-511).
     """
-    newest, known = told
+    newest, known, taken = told
     if request.version > newest:
         return await ApiVersionsApi({ApiKey.ApiVersions: range(newest + 1)}).answer(request)
     features = known.supported_features or []
@@ -78,9 +78,9 @@ async def answer_versions(request: Request, told: ToldVersions, is_offered: Call
             throttle_time_ms=0,
             api_keys=[
                 ApiVersionsResponse.ApiVersion(
-                    api_key=one.api_key, min_version=one.min_version, max_version=one.max_version
+                    api_key=api_key, min_version=versions.start, max_version=versions.stop - 1
                 )
-                for one in known.api_keys
+                for api_key, versions in taken.items()
             ],
             supported_features=features,
             finalized_features_epoch=known.finalized_features_epoch,

@@ -235,12 +235,14 @@ class Connection:
 
     async def _read_next(self, size: int) -> bytes:
         """Read the start of the next request. A client that waits for responses, or reads one slowly, is not idle."""
+        timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
+        left = timeout
         while True:
-            timeout = self._options.idle_timeout if self._is_known else self._options.request_timeout
             try:
-                return await self._stream.read(size, timeout)
+                return await self._stream.read(size, left)
             except StalledError:
-                if self._session is None or not self._session.is_busy:
+                left = 0.0 if self._session is None else timeout - self._session.idle_seconds
+                if left <= 0:
                     raise
 
     async def _read(self, size: int) -> bytes:

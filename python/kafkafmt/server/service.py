@@ -34,6 +34,10 @@ class Session(Protocol):
         """Whether responses are on their way."""
 
     @property
+    def idle_seconds(self) -> float:
+        """The time since the last response on its way was written; 0 while there are some."""
+
+    @property
     def fetching(self) -> FetchHandler:
         """What answers Fetch requests that do not pass."""
 
