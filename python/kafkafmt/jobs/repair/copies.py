@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAGIC_POSITION = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _LeftBatch:
     """A batch that is left out. chain: the number of its chain."""
 
@@ -44,17 +44,28 @@ class _LeftBatch:
 
 
 def find_altered(
-    left_out: Sequence[tuple[ScannedFile, np.void]], kept: Iterable[tuple[ScannedFile, NDArray[np.void]]]
+    left_out: Sequence[tuple[ScannedFile, np.void]], kept: Sequence[tuple[ScannedFile, NDArray[np.void]]]
 ) -> list[bool]:
     """Return, for each chain that is left out, whether records of it are not kept. All of its offsets are.
 
+    left_out: the chains of each file are together.
     kept: the chains that files keep. They are read only where they have offsets of those that are left out. Raises
     OSError.
     """
-    with ExitStack() as opened:
-        missing = _batches_by_end(left_out, opened)
-        for file, chains in kept if missing else ():
-            wanted = np.array(sorted(missing), "i8")
+    found = list[bool]()
+    # File by file, so that only the two files of a comparison are open.
+    for _, chains in groupby(left_out, key=lambda one: id(one[0])):
+        found += _altered_of_file(list(chains), kept)
+    return found
+
+
+def _altered_of_file(
+    left_out: Sequence[tuple[ScannedFile, np.void]], kept: Iterable[tuple[ScannedFile, NDArray[np.void]]]
+) -> list[bool]:
+    with left_out[0][0].open() as opened:
+        missing = _batches_by_end(opened, [chain for _, chain in left_out])
+        wanted = np.array(sorted(missing), "i8")
+        for file, chains in kept:
             low = wanted.searchsorted(chains["first_offset"], "left")
             chains = chains[low < wanted.searchsorted(chains["last_offset"], "right")]
             if len(chains):
@@ -65,16 +76,10 @@ def find_altered(
     return [number in found for number in range(len(left_out))]
 
 
-def _batches_by_end(
-    left_out: Sequence[tuple[ScannedFile, np.void]], opened: ExitStack
-) -> dict[int, list[_LeftBatch]]:
-    """Return all batches that are left out, by their last offsets."""
+def _batches_by_end(records: SegmentRecords, chains: Sequence[np.void]) -> dict[int, list[_LeftBatch]]:
+    """Return all batches that are left out of a file, by their last offsets."""
     found = defaultdict[int, list[_LeftBatch]](list)
-    files = dict[int, SegmentRecords]()
-    for number, (file, chain) in enumerate(left_out):
-        if id(file) not in files:
-            files[id(file)] = opened.enter_context(file.open())
-        records = files[id(file)]
+    for number, chain in enumerate(chains):
         for run in _runs(records, [chain]):
             rows = run.index[["last_offset", "position", "size"]]
             for last, position, size in rows.tolist():

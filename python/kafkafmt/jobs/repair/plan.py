@@ -129,7 +129,7 @@ def _altered(
             is_named = one.file.base_offset is not None and named_first <= first and last < named_stop
             if coverage.missing(first, last) is None and not (kind == "overlap" and is_named):
                 doubtful.append((one.file, chain))
-    altered = find_altered(doubtful, ((one.file, one.ranges) for one in segments))
+    altered = find_altered(doubtful, [(one.file, one.ranges) for one in segments])
     return {
         (file.path, int(chain["position"]))
         for (file, chain), is_altered in zip(doubtful, altered, strict=True)
