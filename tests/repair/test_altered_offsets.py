@@ -40,6 +40,7 @@ def planned(folder: Path, *segments: list[bytes]) -> PartitionReport:
         ([[batch(0, 10), batch(10, 10), moved(batch(20, 10), 4)]], None),
         ([[batch(0, 10), moved(batch(10, 10), 0)], [batch(20, 10)]], (10, 19)),
         ([[batch(0, 10), moved(batch(10, 10), 20)], [batch(20, 10)]], (10, 19)),
+        ([[moved(batch(0, 10), 20)], [batch(20, 10)]], None),
     ],
 )
 def test_batch_when_its_base_offset_became_that_of_others_then_is_lost_and_no_duplicate(
