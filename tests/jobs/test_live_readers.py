@@ -7,18 +7,16 @@ from typing import Any
 import pytest
 
 from _kafkafmt.batches.scan import BatchRun
-from _kafkafmt.crc.checksums import crc32c
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.live_readers import LiveOptions, LiveReaders
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
-from log.samples import batch, batches
+from log.samples import batch, batches, unreadable
 
 PARTITION = TopicPartition("orders", 0)
 END = 7
-CRC, CRC_DATA, PAYLOAD = 17, 21, 61
 
 
 class Consumer:
@@ -41,14 +39,6 @@ class Consumer:
         pass
 
     assign = pause = resume = seek = close = ignore
-
-
-def unreadable(data: bytes) -> bytes:
-    """A batch whose CRC is valid, and whose first record is not."""
-    changed = bytearray(data)
-    changed[PAYLOAD] ^= 0x40
-    changed[CRC:CRC_DATA] = crc32c(bytes(changed[CRC_DATA:])).to_bytes(4, "big")
-    return bytes(changed)
 
 
 def readers_of(data: bytes, options: LiveOptions) -> LiveReaders:
