@@ -98,15 +98,15 @@ def test_file_when_a_storage_writes_it_into_a_new_folder_then_it_is_durable(
     [("convert", "--to-magic", 1, "--jobs", 1), ("repair",), ("erase", "--jobs", 1)],
     ids=lambda options: options[0],
 )
-def test_log_directory_when_a_command_has_written_it_then_it_is_durable(
+def test_log_directory_when_a_command_has_written_it_into_a_new_folder_then_it_is_durable(
     tmp_path: Path, folder: Path, syncs: Syncs, options: tuple[object, ...]
 ) -> None:
     log = write_log(tmp_path / "logs" / "orders-0", batches=40)
     (tmp_path / "keys").write_text("key\n")
     keys = ("--keys", tmp_path / "keys") if options[0] == "erase" else ()
-    done = run(options[0], log.parent, folder / "target", *options[1:], *keys)
+    done = run(options[0], log.parent, folder / "new" / "target", *options[1:], *keys)
     assert done.exit_code == 0, done.stderr
-    assert list(folder.glob("target/orders-0/*.log"))
+    assert list(folder.glob("new/target/orders-0/*.log"))
     assert syncs.lost(folder) == []
 
 

@@ -108,6 +108,21 @@ def test_file_when_the_disk_is_full_then_the_error_names_it(
     assert raised.value.filename == str(tmp_path / "file")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_file_when_what_is_buffered_does_not_fit_then_the_error_names_it(tmp_path: Path) -> None:
+    """To close the file would write it once more, and raise an error without a name."""
+
+    def write_to_full_disk() -> None:
+        with Path("/dev/full").open("wb") as full, staged_file(tmp_path / "file") as file:
+            file.write(b"content")
+            os.dup2(full.fileno(), file.fileno())
+
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_to_full_disk()
+    assert raised.value.filename == str(tmp_path / "file")
+    assert names(tmp_path) == []
+
+
 def test_file_when_it_is_published_then_flushes_the_file_before_the_rename_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,14 @@ def batches(base_offset: int, stop_offset: int, count: int = 1, **fields: Any) -
     return [batch(offset, count, **fields) for offset in range(base_offset, stop_offset, count)]
 
 
+def unreadable(data: bytes) -> bytes:
+    """A v2 batch whose CRC is valid, and whose first record is not."""
+    changed = bytearray(data)
+    changed[61] ^= 0x40
+    changed[17:21] = kf.crc32c(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     """A control batch that ends a producer's transaction."""
     builder = kf.RecordBatchBuilder(

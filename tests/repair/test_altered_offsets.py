@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,7 @@ def planned(folder: Path, *segments: list[bytes]) -> PartitionReport:
         ([[batch(0, 10), batch(10, 10), moved(batch(20, 10), 4)]], None),
         ([[batch(0, 10), moved(batch(10, 10), 0)], [batch(20, 10)]], (10, 19)),
         ([[batch(0, 10), moved(batch(10, 10), 20)], [batch(20, 10)]], (10, 19)),
+        ([[moved(batch(0, 10), 20)], [batch(20, 10)]], None),
     ],
 )
 def test_batch_when_its_base_offset_became_that_of_others_then_is_lost_and_no_duplicate(
@@ -62,3 +65,18 @@ def test_batch_when_its_records_are_kept_then_is_a_duplicate_and_not_lost(
     report = planned(tmp_path, *segments)
     assert report.is_lossless
     assert {one.kind for one in report.lost} == {"duplicate"}
+
+
+def test_copies_when_they_are_more_than_a_process_may_open_then_each_is_a_duplicate(tmp_path: Path) -> None:
+    segment = put_segment(tmp_path, 0, [batch(0, 10), batch(10, 10)])
+    for number in range(40):
+        segment.with_name(f"{segment.stem} copy {number}.log").write_bytes(segment.read_bytes())
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as opened:
+        lowest_free = opened.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 20, limits[1]))
+    try:
+        report = repair(tmp_path, None).partitions[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [one.kind for one in report.lost] == ["duplicate"] * 40

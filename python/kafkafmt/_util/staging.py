@@ -78,6 +78,9 @@ def staged_file(
         except BaseException:
             with contextlib.suppress(OSError):
                 path.unlink()
+            # It writes what is buffered. The error of that would replace the first one.
+            with contextlib.suppress(OSError):
+                file.close()
             raise
     sync_path(target.absolute().parent)
 

@@ -18,6 +18,7 @@ import numpy as np
 from _kafkafmt.batches.scan import BatchRun
 from _kafkafmt.columns.columns import ColumnBuilder
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs.files import LogFile, Progress, scan_file
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import Payloads, decompressed_chunks
@@ -258,7 +259,10 @@ class _Reader:
         counts = self._summary.counts
         if self._builder is None and batch.magic < 2 and batch.codec != Codec.NONE:
             return  # the records of this wrapper were not counted
-        below = [record for record in batch if record.offset < self._from_offset]
+        try:
+            below = [record for record in batch if record.offset < self._from_offset]
+        except KafkaFormatError:  # without --deep, records that cannot be read count as the header has them
+            return
         counts["records"] -= len(below)
         if self._builder is not None:
             counts["records_with_headers"] -= sum(bool(record.headers) for record in below)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafkafmt._util.files import publish, replace_file, sync_path
+from kafkafmt._util.files import make_folder, publish, replace_file, sync_path
 from kafkafmt._util.locks import locked_file
 from kafkafmt.jobs.erase.batches import COUNTS
 from kafkafmt.jobs.erase.options import EraseOptions, settings_of
@@ -78,7 +78,7 @@ class EraseTarget:
         """
         ensure_folders(source, self.path)
         if isinstance(self.path, Path):
-            self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.absolute().parent)
         with locked_file(self.working.with_name(f"{self.working.name}.lock"), remove=True):
             yield
 

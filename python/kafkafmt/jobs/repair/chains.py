@@ -10,6 +10,7 @@ it. So the chains that are kept are those that ascend and have the most batches.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,15 +37,24 @@ class ChainBuilder:
     def __init__(self) -> None:
         self._parts: list[NDArray[np.void]] = []
 
-    def add(self, rows: NDArray[np.void]) -> None:
-        """Add sound batches: rows of the shallow index, in the order of the file."""
+    def add(self, rows: NDArray[np.void], first_offset_of: Callable[[int], int]) -> None:
+        """Add sound batches: rows of the shallow index, in the order of the file.
+
+        first_offset_of: returns the first offset of the batch of a row. It may open the batch.
+        """
         if not len(rows):
             return
         ends, lasts = rows["position"] + rows["size"], rows["last_offset"]
         before = self._parts[-1][-1] if self._parts else None
+        is_apart = rows["position"] != np.concatenate(
+            ([-1 if before is None else before["end_position"]], ends[:-1])
+        )
         firsts = _first_offsets(rows, None if before is None else int(before["last_offset"]))
+        for number in (is_apart & (rows["base_offset"] < 0)).nonzero()[0].tolist():
+            # Messages of v0 have their own offsets, which are above that of a changed header.
+            firsts[number] = min(first_offset_of(number), int(lasts[number]))
         begins = np.ones(len(rows), np.bool_)
-        begins[1:] = (firsts[1:] != lasts[:-1] + 1) | (rows["position"][1:] != ends[:-1])
+        begins[1:] = (firsts[1:] != lasts[:-1] + 1) | is_apart[1:]
         starts = begins.nonzero()[0]
         stops = np.append(starts[1:], len(rows))
         chains = np.empty(len(starts), CHAIN_DTYPE)
@@ -77,6 +87,8 @@ def _continues(before: np.void, chain: np.void) -> bool:
 
 def _first_offsets(rows: NDArray[np.void], last_offset: int | None) -> NDArray[np.int64]:
     """Return the first offset of each batch. That of a v0/v1 wrapper follows the batch before, if that is possible.
+
+    That is not true of a wrapper at the begin of a file or after damage: its offsets tell what the damage had.
 
     last_offset: that of the batch before `rows`.
     """

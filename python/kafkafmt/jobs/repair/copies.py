@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,14 +29,23 @@ if TYPE_CHECKING:
 _MAGIC_POSITION = 16
 
 
-@dataclass(frozen=True)
-class _LeftBatch:
-    """A batch that is left out. chain: the number of its chain."""
+class LeftChain(NamedTuple):
+    """A chain that is left out. may_be_cleaned: the kept batches may be those that compaction made of this chain."""
 
-    chain: int
+    file: ScannedFile
+    chain: np.void
+    may_be_cleaned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftBatch:
+    """A batch that is left out. number: that of its chain."""
+
+    number: int
     records: SegmentRecords
     position: int
     size: int
+    may_be_cleaned: bool
 
     def read(self) -> RecordBatch:
         run = next(RecordsRange(self.records, self.position, self.position + self.size).runs())
@@ -44,41 +53,46 @@ class _LeftBatch:
 
 
 def find_altered(
-    left_out: Sequence[tuple[ScannedFile, np.void]], kept: Iterable[tuple[ScannedFile, NDArray[np.void]]]
+    left_out: Sequence[LeftChain], kept: Sequence[tuple[ScannedFile, NDArray[np.void]]]
 ) -> list[bool]:
     """Return, for each chain that is left out, whether records of it are not kept. All of its offsets are.
 
+    left_out: the chains of each file are together.
     kept: the chains that files keep. They are read only where they have offsets of those that are left out. Raises
     OSError.
     """
-    with ExitStack() as opened:
-        missing = _batches_by_end(left_out, opened)
-        for file, chains in kept if missing else ():
-            wanted = np.array(sorted(missing), "i8")
+    found = list[bool]()
+    # File by file, so that only the two files of a comparison are open.
+    for _, chains in groupby(left_out, key=lambda one: id(one.file)):
+        found += _altered_of_file(list(chains), kept)
+    return found
+
+
+def _altered_of_file(
+    left_out: Sequence[LeftChain], kept: Iterable[tuple[ScannedFile, NDArray[np.void]]]
+) -> list[bool]:
+    with left_out[0].file.open() as opened:
+        missing = _batches_by_end(opened, left_out)
+        wanted = np.array(sorted(missing), "i8")
+        for file, chains in kept:
             low = wanted.searchsorted(chains["first_offset"], "left")
             chains = chains[low < wanted.searchsorted(chains["last_offset"], "right")]
             if len(chains):
                 with file.open() as records:
                     for run in _runs(records, chains):
                         _remove_copies(missing, run, wanted)
-    found = {one.chain for batches in missing.values() for one in batches}
+    found = {one.number for batches in missing.values() for one in batches}
     return [number in found for number in range(len(left_out))]
 
 
-def _batches_by_end(
-    left_out: Sequence[tuple[ScannedFile, np.void]], opened: ExitStack
-) -> dict[int, list[_LeftBatch]]:
-    """Return all batches that are left out, by their last offsets."""
+def _batches_by_end(records: SegmentRecords, left_out: Sequence[LeftChain]) -> dict[int, list[_LeftBatch]]:
+    """Return all batches that are left out of a file, by their last offsets."""
     found = defaultdict[int, list[_LeftBatch]](list)
-    files = dict[int, SegmentRecords]()
-    for number, (file, chain) in enumerate(left_out):
-        if id(file) not in files:
-            files[id(file)] = opened.enter_context(file.open())
-        records = files[id(file)]
-        for run in _runs(records, [chain]):
+    for number, one in enumerate(left_out):
+        for run in _runs(records, [one.chain]):
             rows = run.index[["last_offset", "position", "size"]]
             for last, position, size in rows.tolist():
-                found[last].append(_LeftBatch(number, records, position, size))
+                found[last].append(_LeftBatch(number, records, position, size, one.may_be_cleaned))
     return found
 
 
@@ -89,22 +103,24 @@ def _runs(records: SegmentRecords, chains: Iterable[np.void]) -> Iterator[BatchR
 
 
 def _remove_copies(missing: dict[int, list[_LeftBatch]], run: BatchRun, wanted: NDArray[np.int64]) -> None:
-    """Remove the batches whose records are in those of a run that is kept."""
+    """Remove the batches of which a run that is kept has a copy."""
     for number in np.isin(run.index["last_offset"], wanted).nonzero()[0].tolist():
         last = int(run.index["last_offset"][number])
         kept = RecordBatch(run, number)
         if last in missing:
-            missing[last] = [one for one in missing[last] if not _has_all(kept, one.read())]
+            missing[last] = [one for one in missing[last] if not _is_copy(kept, one)]
 
 
-def _has_all(kept: RecordBatch, other: RecordBatch) -> bool:
-    """Whether a batch has all records of another one: it is the same, or compaction removed some of the other."""
+def _is_copy(kept: RecordBatch, left: _LeftBatch) -> bool:
+    """Whether two batches are the same, or compaction removed some of the other one, or of the kept one if it may."""
+    other = left.read()
     if kept.buffer[_MAGIC_POSITION:] == other.buffer[_MAGIC_POSITION:]:
         return True
     try:
-        return _records(other) <= _records(kept)
+        of_kept, of_other = _records(kept), _records(other)
     except KafkaFormatError:
         return False
+    return of_other <= of_kept or (left.may_be_cleaned and of_kept <= of_other)
 
 
 def _records(batch: RecordBatch) -> set[tuple[object, ...]]:

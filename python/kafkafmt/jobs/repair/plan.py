@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkafmt.jobs.repair.chains import CHAIN_DTYPE, heaviest_ascending
-from kafkafmt.jobs.repair.copies import find_altered
+from kafkafmt.jobs.repair.copies import LeftChain, find_altered
 from kafkafmt.jobs.repair.losses import Coverage, lost_range
 from kafkafmt.jobs.repair.report import LossKind, LostRange
 from kafkafmt.jobs.repair.scan import ScannedFile
@@ -118,21 +118,21 @@ def _altered(
 ) -> set[tuple[StoragePath, int]]:
     """Return the paths and positions of chains that are left out, and whose offsets, but not records, are kept.
 
-    If a compaction was killed, segments overlap. There the offsets decide, as for all readers: both have batches that
-    are within the offsets of their names.
+    If a compaction was killed, the segment that it has written overlaps those that it has read. What it removed is not
+    lost.
     """
-    files, doubtful = [one.file for one in ordered], list[tuple[ScannedFile, np.void]]()
+    files, doubtful = [one.file for one in ordered], list[LeftChain]()
     for one in ordered:
         named_first, named_stop = _named_offsets(one.file, files)
         for kind, chain in one.dropped:
             first, last = int(chain["first_offset"]), int(chain["last_offset"])
             is_named = one.file.base_offset is not None and named_first <= first and last < named_stop
-            if coverage.missing(first, last) is None and not (kind == "overlap" and is_named):
-                doubtful.append((one.file, chain))
-    altered = find_altered(doubtful, ((one.file, one.ranges) for one in segments))
+            if coverage.missing(first, last) is None:
+                doubtful.append(LeftChain(one.file, chain, kind == "overlap" and is_named))
+    altered = find_altered(doubtful, [(one.file, one.ranges) for one in segments])
     return {
-        (file.path, int(chain["position"]))
-        for (file, chain), is_altered in zip(doubtful, altered, strict=True)
+        (left.file.path, int(left.chain["position"]))
+        for left, is_altered in zip(doubtful, altered, strict=True)
         if is_altered
     }
 

@@ -17,7 +17,7 @@ class LostRange:
 
     kind: as that of `kafkafmt.log.Damage`, or
         "out of order": the offsets contradict those of more batches around it;
-        "duplicate": all offsets are kept from other bytes, and all records, except where segments overlap;
+        "duplicate": all offsets are kept from other bytes, and all records but those that compaction removed;
         "overlap": an earlier segment has some of the offsets.
     path: the file. position, end_position: the range in it.
     first_offset, last_offset: the lowest and the highest offset that are not kept; None if no offset is missing, or if

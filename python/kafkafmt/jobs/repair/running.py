@@ -20,7 +20,7 @@ from kafkafmt._util.directory_lock import (
     lock_partition_folder,
     lock_surroundings,
 )
-from kafkafmt._util.files import sync_path
+from kafkafmt._util.files import make_folder, sync_path
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.jobs.repair.directory import DirectoryFiles, LogBounds
 from kafkafmt.jobs.repair.in_place import FolderChange, finish_change
@@ -122,7 +122,7 @@ def _new_folder(target: StoragePath) -> Iterator[Path]:
         if isinstance(target, Path):
             target = target.resolve()  # a folder cannot be renamed to a link
             locks.enter_context(lock_surroundings(target))
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
         new = NewFolder(target, _COMMAND)
         locks.callback(new.remove)
         yield new.path

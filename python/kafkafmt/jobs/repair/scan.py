@@ -21,6 +21,7 @@ from kafkafmt.log.index_checks import IndexCheck
 from kafkafmt.log.isolation import TransactionTracker
 from kafkafmt.log.segment import LOG_SUFFIX, Segment, SegmentRecords, is_segment_file_name
 from kafkafmt.records.runs import slice_run, with_batch
+from kafkafmt.records.trimming import base_offset_of
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ def _scan_file(path: StoragePath, is_active: bool, deep: bool, progress: Progres
             if error is not None:
                 wanted[number] = False
                 refused.append(_invalid(path, error))
+        numbers = wanted.nonzero()[0]
         sound = rows if wanted.all() else rows[wanted]
-        chains.add(sound)
+        chains.add(sound, lambda number: base_offset_of(run, first + int(numbers[number])))
         if indexes is not None and len(sound):
             indexes.add(sound)
 

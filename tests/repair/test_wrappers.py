@@ -1,0 +1,39 @@
+"""Compressed message sets of formats v0 and v1: their headers have the last offset only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkafmt as kf
+from kafkafmt.jobs.repair import repair
+from log.samples import batch, put_segment
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("segments", [[[0, 3, 6]], [[0, 3], [6]], [[0], [3, 6]]], ids=str)
+def test_wrapper_when_it_is_corrupt_between_others_then_its_offsets_are_lost(
+    tmp_path: Path, magic: int, segments: list[list[int]]
+) -> None:
+    for offsets in segments:
+        wrappers = [bytearray(batch(offset, 3, magic=magic, codec=kf.Codec.GZIP)) for offset in offsets]
+        if 3 in offsets:
+            wrappers[offsets.index(3)][-1] ^= 1
+        put_segment(tmp_path, offsets[0], wrappers)
+    report = repair(tmp_path, None).partitions[0]
+    assert [(one.kind, one.is_lost, one.first_offset, one.last_offset) for one in report.lost] == [
+        ("corrupt", True, 3, 5)
+    ]
+    assert not report.is_lossless
+    assert (report.first_offset, report.last_offset) == (0, 8)
+
+
+def test_wrapper_when_its_offset_became_lower_than_those_in_it_then_it_ends_the_lost_range(
+    tmp_path: Path,
+) -> None:
+    first, moved, last = (bytearray(batch(offset, 3, magic=0, codec=kf.Codec.GZIP)) for offset in (0, 30, 6))
+    moved[:8] = (5).to_bytes(8, "big")
+    put_segment(tmp_path, 0, [first, bytes(range(100, 160)), moved, last])
+    (lost,) = repair(tmp_path, None).partitions[0].lost
+    assert (lost.kind, lost.is_lost, lost.first_offset, lost.last_offset) == ("corrupt", True, 3, 4)
