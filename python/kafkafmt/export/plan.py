@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkafmt._util.sizes import MIB
-from kafkafmt.decode.payloads import SchemaError
+from kafkafmt.decode.payloads import UndeterminedTypeError
 from kafkafmt.export.errors import ExportError, NoRecordsError, OffsetsGoneError, TableConflictError
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
@@ -305,7 +305,7 @@ def _scan_of_rest(
     found = scan.continuing(rest, scan_columns(state.schema, flatten=options.flatten))
     try:
         _ = found.schema
-    except SchemaError as error:
+    except UndeterminedTypeError as error:
         if state.schema is None and not any(end > start for start, end in rest.values()):
             raise NoRecordsError(f"{where}: {error}", where) from error
         raise
