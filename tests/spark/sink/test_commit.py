@@ -194,6 +194,18 @@ def test_directory_of_a_stopped_broker_when_written_to_then_it_reads_the_new_bat
     assert points.read_bytes() == b"damaged"
 
 
+def test_recovery_points_when_they_cannot_be_read_then_refused_before_the_commit(tmp_path: Path) -> None:
+    write(tmp_path, records(0))
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).mkdir()
+    for overwrite in (False, True):
+        with pytest.raises(OSError, match="regular file"):
+            write(tmp_path, records(1), overwrite=overwrite)
+    assert content(tmp_path) == [RECOVERY_POINT_CHECKPOINT, "t-0"]
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).rmdir()
+    write(tmp_path, records(2))
+    assert offsets(tmp_path) == [0, 2]
+
+
 def test_job_without_rows_when_committed_then_changes_nothing(tmp_path: Path) -> None:
     write(tmp_path, records(0))
     for overwrite in (False, True):

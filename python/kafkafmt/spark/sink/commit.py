@@ -19,6 +19,7 @@ from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directo
 from kafkafmt.log.appender import ensure_not_open
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX
+from kafkafmt.spark.sink.broker_files import recovery_points
 from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
 from kafkafmt.spark.sink.offsets import move_offsets
 from kafkafmt.spark.sink.placing import by_partition, in_threads, place
@@ -76,6 +77,7 @@ class Commit:
     ) -> Manifest:
         """Check the segments, write their offsets, and return the manifest, which is written."""
         partitions = by_partition(segments)
+        recovery_points(self.folder)  # they are changed after the commit, when an error would be too late
         in_threads(lambda segment: self._ensure_staged(staging, segment), segments)
         in_threads(lambda where: self._ensure_writable(self.folder / str(where)), partitions)
         placed = place(self.folder, partitions, keeps_offsets=self.keeps_offsets, overwrite=self.overwrite)
