@@ -141,6 +141,18 @@ def test_partition_when_on_another_file_system_then_refused_and_later_writes_go_
         assert offsets(tmp_path) == [0, 1]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_partition_when_a_link_to_nothing_then_refused_and_later_writes_go_on(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    (tmp_path / "t-1").symlink_to(tmp_path / "unmounted" / "t-1")
+    with pytest.raises(FileNotFoundError, match=r"expected a folder, found a link to nothing: .*t-1"):
+        write(tmp_path, records(0), records(0, partition=1), overwrite=overwrite)
+    assert content(tmp_path) == ["t-1"]
+    write(tmp_path, records(0, 1))
+    assert offsets(tmp_path) == [0, 1]
+
+
 # Overwriting
 
 

@@ -56,7 +56,8 @@ class Commit:
             BlockingIOError: another writer has one of the logs open.
             ValueError: offsets overlap with each other or with the log.
             KafkaFormatError: damage hides the end of the log.
-            OSError: a file cannot be read or written, or a partition's folder is on another file system.
+            OSError: a file cannot be read or written, or a partition's folder is on another file system or
+                a link to nothing.
 
         After an error nothing has changed, unless the manifest is already written. Then the next commit, or `recover`,
         applies it.
@@ -92,6 +93,8 @@ class Commit:
     def _ensure_writable(self, path: Path) -> None:
         """Raise OSError if a folder is open in another writer, or if segments cannot be renamed into it."""
         ensure_not_open(path)
+        if path.is_symlink() and not path.exists():
+            raise FileNotFoundError(errno.ENOENT, "expected a folder, found a link to nothing", str(path))
         if path.exists() and path.stat().st_dev != self.folder.stat().st_dev:
             message = "expected a folder on the file system of its log directory, found one on another"
             raise OSError(errno.EXDEV, message, str(path))
