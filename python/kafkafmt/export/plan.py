@@ -53,6 +53,10 @@ class ScanSource(Protocol):
         """Whether the scan ends where its source does."""
         ...
 
+    def ensure_readable(self) -> None:
+        """Raise KafkaFormatError if damage hides the end of a partition, so that `ranges` may lack records of it."""
+        ...
+
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """The offsets that the scan reads, by partition. The ends are fixed at the first call."""
         ...
@@ -260,6 +264,7 @@ def _rest(
 ) -> tuple[TableState, dict[TopicPartition, OffsetRange], dict[TopicPartition, OffsetRange]]:
     """Return the state of the table, the offsets that it lacks, and those of them that the source no longer has."""
     ranges = scan.ranges()
+    scan.ensure_readable()
     state = table.read_state(ranges)
     rest, gone = {}, {}
     for one, (start, end) in sorted(ranges.items()):
