@@ -348,9 +348,26 @@ def test_default_when_its_values_take_no_bytes_then_has_a_limit_all_the_same() -
     item = record(*((f"n{number}", "null", {"default": None}) for number in range(200)), name="I")
     reader = record(("a", {"type": "array", "items": item}, {"default": [{}] * 6000}))
     with pytest.raises(
-        SchemaError, match="its default does not fit: it has more than 1048576 bytes or values"
+        SchemaError, match="its default does not fit: expected at most 1048576 bytes and values; found"
     ):
         FORMAT.decoder(schema_of(record()), schema_of(reader))
+
+
+def test_default_when_many_branches_cannot_have_it_then_all_of_them_have_one_limit() -> None:
+    items = {"type": "array", "items": "int"}
+    branches = [record(("a", items), ("b", "int"), name=f"U{number}") for number in range(300)]
+    reader = record(("u", branches, {"default": {"a": [1] * 5000, "b": "x"}}))
+    with pytest.raises(SchemaError, match="expected at most 1048576 bytes and values") as caught:
+        FORMAT.decoder(schema_of(record()), schema_of(reader))
+    assert len(str(caught.value)) < 200
+
+
+def test_default_when_it_is_long_and_does_not_fit_then_the_error_has_its_beginning() -> None:
+    reader = record(("u", ["null", "int"], {"default": "x" * 100_000}))
+    expected = r"expected a value of a branch of the union; found \"x+\.\.\.$"
+    with pytest.raises(SchemaError, match=expected) as caught:
+        FORMAT.decoder(schema_of(record()), schema_of(reader))
+    assert len(str(caught.value)) < 200
 
 
 def test_symbols_when_one_is_a_surrogate_alone_then_are_a_schema_error() -> None:

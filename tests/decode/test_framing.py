@@ -12,9 +12,11 @@ from confluent_kafka.schema_registry.common.serde import SchemaId as ConfluentSc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkafmt.decode import framing
 from kafkafmt.decode.binary_rows import binary_rows
 from kafkafmt.decode.framing import Frames, Framing, Writer, find_frames
 from kafkafmt.decode.header_values import header_values
+from kafkafmt.decode.message_names import ref_of
 from kafkafmt.decode.schemas.source import SchemaId
 
 ids = st.integers(0, 2**32 - 1) | st.integers(1, 3)
@@ -163,6 +165,30 @@ def test_apicurio_headers_of_protobuf_when_they_name_the_message_then_a_ref_is_s
     order, item = (Writer(SchemaId("contentId", 5), name) for name in ("Order", "Item"))
     assert result[:4] == [(order, b"body"), (order, b"body"), (item, ref + b"body"), (order, b"body")]
     assert "UTF-8" in str(result[4])
+
+
+def test_apicurio_headers_of_protobuf_when_each_record_has_another_id_then_a_name_is_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ids are chosen by producers: a look at all records for each id would take the square of their number."""
+    looked: list[str] = []
+
+    def noted(name: str) -> bytes:
+        looked.append(name)
+        return ref_of(name)
+
+    monkeypatch.setattr(framing, "ref_of", noted)
+    count = 300
+    ids = binary_rows(pa.array([struct.pack(">q", number) for number in range(count)]))
+    names = binary_rows(pa.array([(b"Order", b"Item")[number % 2] for number in range(count)]))
+    rows = binary_rows(pa.array([b"\x07\x0a\x05Orderbody"] * count))
+    headers: Any = {"globalId": ids, "contentId": binary_rows(pa.nulls(count, pa.binary()))}
+    result = found(find_frames("apicurio-headers", rows, headers, with_messages=True, names=names))
+    assert result[298:] == [
+        (Writer(SchemaId("globalId", 298), "Order"), b"body"),
+        (Writer(SchemaId("globalId", 299), "Item"), b"\x07\x0a\x05Orderbody"),
+    ]
+    assert looked == ["Order", "Item"]
 
 
 @given(st.lists(st.tuples(guids, bodies, st.booleans()) | st.binary(max_size=24), max_size=20))

@@ -271,6 +271,14 @@ def test_json_when_the_type_has_maps_then_null_and_damage_are_as_without() -> No
     assert decoded.errors[2] == "position 10: expected a JSON value; found N"
 
 
+def test_json_schema_when_its_references_are_a_long_chain_then_is_a_schema_error() -> None:
+    chain: dict[str, Any] = {f"d{number}": {"$ref": f"#/d/d{number + 1}"} for number in range(1500)}
+    schema = {"$ref": "#/d/d501", "d": {**chain, "d1500": {"type": "integer"}}}
+    assert FORMAT.read_type(Schema("JSON", json.dumps(schema))) == pa.int64()
+    with pytest.raises(SchemaError, match="the JSON Schema has more than 1000 references in a chain"):
+        FORMAT.read_type(Schema("JSON", json.dumps({**schema, "$ref": "#/d/d500"})))
+
+
 @pytest.mark.parametrize("depth", [60, 400])
 def test_json_schema_when_its_parts_multiply_or_are_nested_then_is_a_schema_error(depth: int) -> None:
     definitions = {

@@ -153,6 +153,9 @@ class _BrokenScan:
     def is_whole(self) -> bool:
         return self.scan.is_whole
 
+    def ensure_readable(self) -> None:
+        self.scan.ensure_readable()
+
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         return self.scan.ranges()
 

@@ -14,7 +14,7 @@ import pytest
 from cli.logs import run as command
 from export.test_iceberg import destination_of, table_of
 from kafkafmt import RecordBatchBuilder
-from kafkafmt.decode import Decoding
+from kafkafmt.decode import Decoding, Schema, SchemaError
 from kafkafmt.export import ExportOptions, TableReport, export_topics
 from kafkafmt.export.errors import SchemaConflictError
 from kafkafmt.export.plan import preview_table
@@ -221,6 +221,29 @@ def test_json_when_a_topic_has_no_records_yet_then_its_table_comes_with_them(
     put(tmp_path / "logs", 0, {"id": 1})
     assert run(tmp_path, kind=kind).rows == 1
     assert rows_of(tmp_path, "id", kind) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "decoded",
+    [
+        {"schemas": Schema("AVRO", "{")},
+        {"schemas": {1: Schema("AVRO", '"int"')}, "reader_schema": Schema("AVRO", "{")},
+    ],
+    ids=["schemas", "reader_schema"],
+)
+def test_schema_when_damaged_then_is_the_error_of_a_topic_without_records_too(
+    tmp_path: Path, decoded: dict[str, Any]
+) -> None:
+    (tmp_path / "logs" / "orders-0").mkdir(parents=True)
+    (tmp_path / "logs" / "orders-0" / f"{0:020}.log").touch()
+    with pytest.raises(SchemaError, match="expected an Avro schema"):
+        run(tmp_path, value="avro", **decoded)
+
+
+def test_schema_when_no_record_names_it_yet_then_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "logs" / "orders-0").mkdir(parents=True)
+    (tmp_path / "logs" / "orders-0" / f"{0:020}.log").touch()
+    assert run(tmp_path, value="avro", schemas={1: Schema("AVRO", '"int"')}).rows == 0
 
 
 def test_preview_when_a_producer_adds_a_field_then_names_the_new_column(tmp_path: Path) -> None:

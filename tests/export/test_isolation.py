@@ -78,6 +78,28 @@ def test_topics_when_headers_of_one_are_damaged_then_the_others_are_exported(
     assert again.rows == 0
 
 
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_topic_when_what_was_added_is_damaged_then_the_next_run_fails(
+    source: Path, tmp_path: Path, isolation: str
+) -> None:
+    path = put_segment(source / "damaged-0", 0, [batch(0, 5)])
+    assert [
+        report.error for report in export_topics(source, str(tmp_path / "lake"), isolation=isolation)
+    ] == [
+        None,
+        None,
+    ]
+    added = bytearray(batch(5, 5))
+    added[16] = 9  # the magic
+    path.write_bytes(path.read_bytes() + added)
+    os.utime(path, ns=(0, 0))  # nothing writes it
+    for _ in range(2):
+        damaged, orders = export_topics(source, str(tmp_path / "lake"), isolation=isolation)
+        assert (damaged.topic, orders.error) == ("damaged", None)
+        assert re.search("unknown magic: .*found 9", str(damaged.error))
+        assert str(path) in str(damaged.error)
+
+
 def test_topics_when_a_table_has_an_open_transaction_then_the_error_says_so_until_it_has_ended(
     source: Path, tmp_path: Path
 ) -> None:

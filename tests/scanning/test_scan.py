@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -259,6 +260,21 @@ def test_scan_when_the_end_is_damaged_then_has_the_records_before_it(tmp_path: P
     else:  # a broker may be writing the batch
         found.extend(read_until_error(scan))
     assert found == offsets_of(kf.scan(tmp_path, on_corrupt="skip")) == list(range(10))
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_scan_when_all_that_it_reads_is_damaged_then_fails_or_skips_it(
+    tmp_path: Path, isolation: str
+) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5), b"\xff" * 100])
+    os.utime(path, ns=(0, 0))  # nothing writes it
+    put_segment(tmp_path / "users-0", 0, [batch(0, 5)])
+    scan = kf.scan(tmp_path, offsets=(5, None), isolation=isolation)
+    assert scan.ranges() == {("orders", 0): (5, 5), ("users", 0): (5, 5)}
+    with pytest.raises(kf.CorruptRecordError, match=r"0\.log"):
+        scan.to_arrow()
+    assert offsets_of(scan.of_topic("users")) == []
+    assert offsets_of(kf.scan(tmp_path, offsets=(5, None), on_corrupt="skip")) == []
 
 
 def test_scan_when_a_folder_is_not_named_for_a_partition_then_the_one_partition_is_given(

@@ -225,10 +225,8 @@ def _arrow_header_entries(
     if not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
         raise _type_error("headers", array)
     keys, values = array.values.flatten()
-    if [field.name for field in kind.value_type] == [
-        "value",
-        "key",
-    ]:  # pyarrow takes the order of the first dict
+    # pyarrow takes the order of the fields from the first dict.
+    if [field.name for field in kind.value_type] == ["value", "key"]:
         keys, values = values, keys
     valid, offsets = array.buffers()[:2]
     entries = ColumnEntries(

@@ -299,15 +299,20 @@ def _apicurio_headers(
 
 def _skip_refs(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
     """Skip the `Ref` at the start of payloads whose message a header names: Apicurio 3 writes both, Apicurio 2 not."""
-    for group in np.unique(builder.groups[rows]).tolist():
-        name = builder.writers[group].message if group >= 0 else None
-        if not isinstance(name, str):
-            continue
+    if not len(rows):
+        return
+    numbers: dict[str, int] = {}
+    of_writers = [
+        numbers.setdefault(one.message, len(numbers)) if isinstance(one.message, str) else -1
+        for one in builder.writers
+    ]
+    groups = np.array([*of_writers, -1])[builder.groups[rows]]
+    for name, places in zip(numbers, rows_of_groups(groups, len(numbers)), strict=True):
         ref = np.frombuffer(ref_of(name), np.uint8)
-        members = rows[builder.groups[rows] == group]
+        members = rows[places]
         members = members[builder.ends[members] - builder.starts[members] >= len(ref)]
-        places = builder.starts[members, np.newaxis] + np.arange(len(ref))
-        builder.starts[members[(builder.data[places] == ref).all(axis=1)]] += len(ref)
+        bytes_at = builder.starts[members, np.newaxis] + np.arange(len(ref))
+        builder.starts[members[(builder.data[bytes_at] == ref).all(axis=1)]] += len(ref)
 
 
 def _glue(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:

@@ -28,6 +28,7 @@ from kafkafmt.decode.schema_text import document_of
 
 _MAX_DEPTH = 64
 _MAX_SCHEMAS = 20_000  # definitions that refer to each other multiply
+_MAX_OPEN_REFS = 1000  # each is compared with those before it
 _TEXT = pa.string()
 _SCALARS = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}
 _STRINGS = {"date": pa.date32(), "date-time": pa.timestamp("us", "UTC")}
@@ -166,6 +167,8 @@ def _resolved(schema: Any, place: _Place) -> tuple[Mapping[str, Any], _Place] | 
             mark = (id(place.document), reference)
             if mark in place.open_refs:
                 return None  # it refers to itself
+            if len(place.open_refs) == _MAX_OPEN_REFS:
+                raise SchemaError(f"the JSON Schema has more than {_MAX_OPEN_REFS} references in a chain")
             schema, place = _referred(reference, place)
             place = place._replace(open_refs=(*place.open_refs, mark))
             continue

@@ -25,6 +25,10 @@ class SchemaError(UserError, ValueError):
     """A schema is damaged, is missing, is not supported, or cannot be read by the schema of the reader."""
 
 
+class UndeterminedTypeError(SchemaError):
+    """The type of keys or values is that of the first records, and these have none: perhaps there are none yet."""
+
+
 @dataclass(frozen=True)
 class Schema:
     """A schema of payloads. It is hashable, and can be pickled.

@@ -25,7 +25,7 @@ from kafkafmt.decode.options import (
     Schemas,
     Side,
 )
-from kafkafmt.decode.payloads import Payloads, Schema, SchemaError
+from kafkafmt.decode.payloads import Payloads, Schema, SchemaError, UndeterminedTypeError
 from kafkafmt.decode.primitives import primitive_decoder
 from kafkafmt.decode.schemas.files import SchemaFiles, read_schema
 from kafkafmt.decode.schemas.registry import SchemaRegistry
@@ -158,7 +158,7 @@ class _Planner:
                 f"the {self.side}s are of {len(messages)} Protobuf messages: give reader_schema"
             )
         if not known and not ids:
-            raise SchemaError(
+            raise UndeterminedTypeError(
                 f"no schema of {self.side}s is found by topic, and no record has the id of one: give reader_schema"
             )
         schema = known.pop() if known else self.schemas.newest_after(list(ids), kind)
@@ -198,7 +198,9 @@ class _Planner:
             if size >= _MAX_SAMPLE_BYTES:
                 break
         if not found and self.known is None:
-            raise SchemaError(f"no record has a {self.side} to infer a type of JSON from: give reader_schema")
+            raise UndeterminedTypeError(
+                f"no record has a {self.side} to infer a type of JSON from: give reader_schema"
+            )
         return infer_json_type(found, self.known)
 
     def _first_payloads(self, column: pa.Array, most: int) -> Payloads:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkafmt._util.sizes import MIB
-from kafkafmt.decode.payloads import SchemaError
+from kafkafmt.decode.payloads import UndeterminedTypeError
 from kafkafmt.export.errors import ExportError, NoRecordsError, OffsetsGoneError, TableConflictError
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
@@ -51,6 +51,10 @@ class ScanSource(Protocol):
     @property
     def is_whole(self) -> bool:
         """Whether the scan ends where its source does."""
+        ...
+
+    def ensure_readable(self) -> None:
+        """Raise KafkaFormatError if damage hides the end of a partition, so that `ranges` may lack records of it."""
         ...
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
@@ -260,6 +264,7 @@ def _rest(
 ) -> tuple[TableState, dict[TopicPartition, OffsetRange], dict[TopicPartition, OffsetRange]]:
     """Return the state of the table, the offsets that it lacks, and those of them that the source no longer has."""
     ranges = scan.ranges()
+    scan.ensure_readable()
     state = table.read_state(ranges)
     rest, gone = {}, {}
     for one, (start, end) in sorted(ranges.items()):
@@ -305,7 +310,7 @@ def _scan_of_rest(
     found = scan.continuing(rest, scan_columns(state.schema, flatten=options.flatten))
     try:
         _ = found.schema
-    except SchemaError as error:
+    except UndeterminedTypeError as error:
         if state.schema is None and not any(end > start for start, end in rest.values()):
             raise NoRecordsError(f"{where}: {error}", where) from error
         raise

@@ -59,13 +59,14 @@ class _BoundedLog:
     """A planned log, and its offsets.
 
     reaches_end: the end is that of the listed log. damage: why the log cannot be read, as its transactions or bounds
-    are not known.
+    are not known. end_damage: what hides the end of the log.
     """
 
     planned: PlannedLog
     range: OffsetRange
     reaches_end: bool
     damage: KafkaFormatError | None = None
+    end_damage: KafkaFormatError | None = None
 
 
 class LogFollower:
@@ -108,8 +109,16 @@ class LogSource:
     follower: LogFollower | None = None
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the offsets of the partitions. Raises as `plan_logs`, but no damage: `tasks` or a task reports it."""
+        """Return the offsets of the partitions. Raises as `plan_logs`, but no damage: later calls do."""
         return {one: found.range for one, found in self._logs.items()}
+
+    def ensure_readable(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Raise KafkaFormatError if one of these ranges ends where damage hides the rest of its log."""
+        for one, wanted in sorted(ranges.items()):
+            found = self._logs.get(one)
+            damage = None if found is None else found.damage or found.end_damage
+            if found is not None and damage is not None and wanted.end >= found.range.end:
+                raise damage
 
     def find_timestamp(
         self, timestamp: int, partitions: Collection[TopicPartition]
@@ -207,26 +216,29 @@ class LogSource:
 
 
 def _bounded(log: LogSnapshot, options: LogReadOptions) -> _BoundedLog:
-    damage = None
+    damage = end_damage = None
     try:
         planned = planned_log(log, options)
     except KafkaFormatError as error:  # of this log: others can be read
         planned, damage = PlannedLog(log, None, None), error
-    end = _end_offset(log) if planned.end is None else planned.end
+    end = planned.end
+    if end is None:
+        end, end_damage = _end_offset(log)
     start = min(max(planned.start or 0, log.start_offset), end)
-    return _BoundedLog(planned, OffsetRange(start, end), planned.end is None, damage)
+    return _BoundedLog(planned, OffsetRange(start, end), planned.end is None, damage, end_damage)
 
 
-def _end_offset(log: LogSnapshot) -> int:
-    """Return the end of a log. After damage at the end, that of the last readable batch: a task reports the damage."""
+def _end_offset(log: LogSnapshot) -> tuple[int, KafkaFormatError | None]:
+    """Return the end of a log. If damage hides it, return that of the last readable batch, and the damage."""
+    damage = None
     try:
         end = log.end_offset
-    except KafkaFormatError:
-        end = None
+    except KafkaFormatError as error:
+        end, damage = None, error
     if end is not None:
-        return end
+        return end, None
     ends = (find_readable_end(segment) for segment in reversed(log.read_segments.segments))
-    return max(next(ends), log.start_offset)
+    return max(next(ends), log.start_offset), damage
 
 
 def _with_split(covered: OffsetRange | None, split: Split, wanted: OffsetRange) -> OffsetRange:

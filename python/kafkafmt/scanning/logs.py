@@ -37,8 +37,8 @@ def find_logs(
     for a malformed `log-start-offset-checkpoint`.
     """
     ends = SegmentEnds(warns=True) if ends is None else ends
-    located = absolute_paths(options.paths, options.file_system)
-    listed = list_segments(located, may_be_empty=may_grow)
+    paths = absolute_paths(options.paths, options.file_system)
+    listed = list_segments(paths, may_be_empty=may_grow)
     logs = [
         LogSnapshot(
             segments,
@@ -54,8 +54,7 @@ def find_logs(
         _ensure_topics(logs, options)
     chosen = [log for log in logs if _is_chosen(log, options)]
     if logs and not chosen and not may_grow:
-        paths = shown_paths(options.paths)
-        raise FileNotFoundError(errno.ENOENT, "no topic but Kafka's own", paths)
+        raise FileNotFoundError(errno.ENOENT, "no topic but Kafka's own", shown_paths(options.paths))
     if options.topics.is_everything and not may_grow:
         told = topics_left_out_in_words(logs, chosen, f"{options.names.all_topics} reads them, too")
         if told is not None:
@@ -69,7 +68,7 @@ def find_logs(
 def located(options: _Options) -> _Options:
     """Return the options with their paths on their storages, for reads that list them again and again.
 
-    A storage is opened once so, and a view of tiered storage or of a backup keeps the manifests that it has read.
+    So a storage is opened once, and a view of tiered storage or of a backup keeps the manifests that it has read.
     Raises as `absolute_paths`.
     """
     found = absolute_paths(options.paths, options.file_system)

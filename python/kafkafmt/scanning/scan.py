@@ -306,12 +306,20 @@ class Scan:
     def tasks(self, split_bytes: int = DEFAULT_SPLIT_BYTES) -> list[ScanTask]:
         """Return the parts of the scan, in order. Each is read by one process, and can be sent to it.
 
-        split_bytes: about the stored bytes that a task reads. Raises as `ranges`.
+        split_bytes: about the stored bytes that a task reads. Raises as `ranges`, and KafkaFormatError if a partition
+        without records to read ends with damage.
         """
         if split_bytes < 1:
             raise ScanError(f"split_bytes: expected 1 or more, found {split_bytes}")
-        filled = {one: wanted for one, wanted in self._ranges.items() if wanted.end > wanted.start}
-        return self._tasks_of(self._request.source, filled, split_bytes) if filled else []
+        source, ranges = self._request.source, self._ranges
+        filled = {one: wanted for one, wanted in ranges.items() if wanted.end > wanted.start}
+        # No task reads them, and none would report the damage that they may end at.
+        source.ensure_readable({one: wanted for one, wanted in ranges.items() if one not in filled})
+        return self._tasks_of(source, filled, split_bytes) if filled else []
+
+    def ensure_readable(self) -> None:
+        """Raise KafkaFormatError if damage hides the end of a partition, so that `ranges` may lack records of it."""
+        self._request.source.ensure_readable(self._ranges)
 
     def _tasks_of(
         self,

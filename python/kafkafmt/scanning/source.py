@@ -24,6 +24,10 @@ class RecordSource(Protocol):
         """
         ...
 
+    def ensure_readable(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Raise KafkaFormatError if one of these ranges ends where damage hides the rest of its partition."""
+        ...
+
     def find_timestamp(
         self, timestamp: int, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:

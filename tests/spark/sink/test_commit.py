@@ -141,6 +141,18 @@ def test_partition_when_on_another_file_system_then_refused_and_later_writes_go_
         assert offsets(tmp_path) == [0, 1]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_partition_when_a_link_to_nothing_then_refused_and_later_writes_go_on(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    (tmp_path / "t-1").symlink_to(tmp_path / "unmounted" / "t-1")
+    with pytest.raises(FileNotFoundError, match=r"expected a folder, found a link to nothing: .*t-1"):
+        write(tmp_path, records(0), records(0, partition=1), overwrite=overwrite)
+    assert content(tmp_path) == ["t-1"]
+    write(tmp_path, records(0, 1))
+    assert offsets(tmp_path) == [0, 1]
+
+
 # Overwriting
 
 
@@ -192,6 +204,18 @@ def test_directory_of_a_stopped_broker_when_written_to_then_it_reads_the_new_bat
     points.write_bytes(b"damaged")
     write(tmp_path, records(30, partition=2), overwrite=overwrite)
     assert points.read_bytes() == b"damaged"
+
+
+def test_recovery_points_when_they_cannot_be_read_then_refused_before_the_commit(tmp_path: Path) -> None:
+    write(tmp_path, records(0))
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).mkdir()
+    for overwrite in (False, True):
+        with pytest.raises(OSError, match="regular file"):
+            write(tmp_path, records(1), overwrite=overwrite)
+    assert content(tmp_path) == [RECOVERY_POINT_CHECKPOINT, "t-0"]
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).rmdir()
+    write(tmp_path, records(2))
+    assert offsets(tmp_path) == [0, 2]
 
 
 def test_job_without_rows_when_committed_then_changes_nothing(tmp_path: Path) -> None:

@@ -6,14 +6,36 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from kafkafmt.decode.avro.schemas import MISSING, Array, AvroType, Enum, Fixed, Map, Primitive, Record, Union
+from kafkafmt.decode.avro.schemas import (
+    MISSING,
+    Array,
+    AvroType,
+    Enum,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Union,
+    shown,
+)
 
 _BYTES_ENCODING = "latin-1"  # the default of bytes is text whose code points are the bytes
 _MAX_SIZE = 1 << 20  # of a default: its bytes, and its values, since some take no bytes
 
 
 class WrongDefaultError(ValueError):
-    """A default is not a value of its type."""
+    """A default is not a value of its type. The message is made when it is read: most are of branches of unions."""
+
+    def __init__(self, expected: str, found: Any) -> None:
+        super().__init__(expected, found)
+
+    def __str__(self) -> str:
+        expected, found = self.args
+        return f"expected {expected}; found {shown(found)}"
+
+
+class _SizeError(WrongDefaultError):
+    """A default has too many bytes or values. No other branch of a union is tried."""
 
 
 def encoded_default(kind: AvroType, value: Any) -> bytes:
@@ -35,7 +57,7 @@ class _Output(bytearray):
 def _write(kind: AvroType, value: Any, out: _Output) -> None:
     out.values += 1
     if max(len(out), out.values) > _MAX_SIZE:
-        raise WrongDefaultError(f"it has more than {_MAX_SIZE} bytes or values")
+        raise _SizeError(f"at most {_MAX_SIZE} bytes and values", value)
     if isinstance(kind, Primitive):
         _PRIMITIVES[kind.kind](value, out)
     elif isinstance(kind, Enum):
@@ -73,16 +95,19 @@ def _write_entry(kind: Map, entry: tuple[str, Any], out: _Output) -> None:
 def _write_branch(kind: Union, value: Any, out: _Output) -> None:
     for number, branch in enumerate(kind.branches):
         found = _Output()
+        found.values = out.values
         try:
             _write(branch, value, found)
+        except _SizeError:
+            raise
         except WrongDefaultError:
             continue
         finally:
-            out.values += found.values
+            out.values = found.values
         _write_integer(number, out)
         out += found
         return
-    raise WrongDefaultError(f"no branch of the union can have {value!r}")
+    raise WrongDefaultError("a value of a branch of the union", value)
 
 
 def _write_block(items: Any, write: Callable[[Any], Any], out: bytearray) -> None:
@@ -116,12 +141,12 @@ def _octets(value: Any) -> bytes:
     try:
         return bytes(value, _BYTES_ENCODING)
     except UnicodeEncodeError:
-        raise WrongDefaultError(f"expected code points up to 255; found {value!r}") from None
+        raise WrongDefaultError("code points up to 255", value) from None
 
 
 def _ensure(fits: bool, value: Any, expected: str) -> None:
     if not fits:
-        raise WrongDefaultError(f"expected {expected}; found {value!r}")
+        raise WrongDefaultError(expected, value)
 
 
 def _write_null(value: Any, out: bytearray) -> None:
@@ -151,7 +176,7 @@ def _float_writer(form: str) -> Callable[[Any, bytearray], None]:
         try:
             out += struct.pack(form, float(value))
         except OverflowError:
-            raise WrongDefaultError(f"{value!r} is too large") from None
+            raise WrongDefaultError("a number in the range of its type", value) from None
 
     return write
 

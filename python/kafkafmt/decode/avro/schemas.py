@@ -164,7 +164,7 @@ class _Parser:
                 return self._complex(found, namespace)
         finally:
             self._depth -= 1
-        raise SchemaError(f"expected an Avro type; found {_shown(found)}")
+        raise SchemaError(f"expected an Avro type; found {shown(found)}")
 
     def _named(self, name: str, namespace: str) -> AvroType:
         if name in PRIMITIVES:
@@ -202,7 +202,7 @@ class _Parser:
         if isinstance(kind, str) and kind in PRIMITIVES:
             return Primitive(kind, _logical(found, kind, None))
         if kind is None:
-            raise SchemaError(f"expected an Avro type; found {_shown(found)}")
+            raise SchemaError(f"expected an Avro type; found {shown(found)}")
         return self._type(kind, namespace)
 
     def _record(self, found: dict[str, Any], namespace: str) -> Record:
@@ -210,13 +210,13 @@ class _Parser:
         self._define(record)
         fields = _part(found, "fields")
         if not isinstance(fields, list):
-            raise SchemaError(f"record {record.name}: expected a list of fields; found {_shown(fields)}")
+            raise SchemaError(f"record {record.name}: expected a list of fields; found {shown(fields)}")
         inner = record.name.rpartition(".")[0]
         known: set[str] = set()
         for part in fields:
             if not isinstance(part, dict) or not isinstance(part.get("name"), str) or "type" not in part:
                 raise SchemaError(
-                    f"record {record.name}: expected a field with a name and a type; found {_shown(part)}"
+                    f"record {record.name}: expected a field with a name and a type; found {shown(part)}"
                 )
             name = part["name"]
             if name in known:
@@ -234,7 +234,7 @@ class _Parser:
         if not symbols or len(set(symbols)) < len(symbols):
             raise SchemaError(f"enum {name}: expected one or more symbols, each once")
         if default is not None and default not in symbols:
-            raise SchemaError(f"enum {name}: its default {_shown(default)} is none of its symbols")
+            raise SchemaError(f"enum {name}: its default {shown(default)} is none of its symbols")
         kind = Enum(name, aliases, symbols, default)
         self._define(kind)
         return kind
@@ -243,7 +243,7 @@ class _Parser:
         name, aliases = _names(found, namespace)
         size = found.get("size")
         if not isinstance(size, int) or not 0 <= size < 1 << 30:
-            raise SchemaError(f"fixed {name}: expected a size in bytes; found {_shown(size)}")
+            raise SchemaError(f"fixed {name}: expected a size in bytes; found {shown(size)}")
         kind = Fixed(name, aliases, size, _logical(found, "fixed", size))
         self._define(kind)
         return kind
@@ -260,7 +260,7 @@ def _branch_name(branch: AvroType) -> str:
 
 def _part(found: dict[str, Any], name: str) -> Any:
     if name not in found:
-        raise SchemaError(f"expected an Avro {found['type']} with {name}; found {_shown(found)}")
+        raise SchemaError(f"expected an Avro {found['type']} with {name}; found {shown(found)}")
     return found[name]
 
 
@@ -271,7 +271,7 @@ def _default(found: dict[str, Any]) -> Any:
 def _texts(found: dict[str, Any], name: str) -> list[str]:
     texts = found.get(name, [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise SchemaError(f"expected {name} as a list of names; found {_shown(texts)}")
+        raise SchemaError(f"expected {name} as a list of names; found {shown(texts)}")
     return texts
 
 
@@ -279,7 +279,7 @@ def _names(found: dict[str, Any], namespace: str) -> tuple[str, frozenset[str]]:
     """Return the full name and the full aliases of a type."""
     name = found.get("name")
     if not isinstance(name, str) or not name.strip("."):
-        raise SchemaError(f"expected the name of an Avro {found['type']}; found {_shown(name)}")
+        raise SchemaError(f"expected the name of an Avro {found['type']}; found {shown(name)}")
     given = found.get("namespace", namespace)
     if "." not in name and isinstance(given, str) and given:
         name = f"{given}.{name}"
@@ -316,6 +316,7 @@ def _decimal(found: dict[str, Any], size: int | None) -> Logical | None:
     return Logical("decimal", precision, scale)
 
 
-def _shown(found: Any) -> str:
+def shown(found: Any) -> str:
+    """Return the beginning of a part of a schema, for messages."""
     text = json.dumps(found)
     return text if len(text) <= 60 else f"{text[:57]}..."

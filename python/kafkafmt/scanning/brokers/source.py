@@ -85,6 +85,9 @@ class BrokerSource:
         """
         return self._found.ranges
 
+    def ensure_readable(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Do nothing: brokers say where a partition ends, and a task reports damage before that."""
+
     def find_timestamp(
         self, timestamp: int, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:

@@ -31,6 +31,17 @@ def is_stale_snapshot(name: str, base_offset: int) -> bool:
     return stem != name and is_segment_file_name(stem + LOG_SUFFIX) and int(stem) > base_offset
 
 
+def recovery_points(folder: Path) -> dict[TopicPartition, int]:
+    """Return the recovery points of a log directory. Without a file that a broker can read, it reads all batches.
+
+    Raises OSError.
+    """
+    path = folder / RECOVERY_POINT_CHECKPOINT
+    with contextlib.suppress(FileNotFoundError, CheckpointError):
+        return parse_offset_checkpoint(read_regular(path), str(path))
+    return {}
+
+
 def forget_changed(folder: Path, added: Mapping[str, int], replaced: tuple[str, ...]) -> None:
     """Let the next broker on a log directory read the batches that a commit adds, durably.
 
@@ -52,13 +63,7 @@ def forget_changed(folder: Path, added: Mapping[str, int], replaced: tuple[str, 
 
 
 def _lower_recovery_points(folder: Path, changed: Mapping[TopicPartition | None, int]) -> None:
-    path = folder / RECOVERY_POINT_CHECKPOINT
-    try:
-        offsets = parse_offset_checkpoint(read_regular(path), str(path))
-    except FileNotFoundError:
-        return
-    except CheckpointError:  # a broker that cannot read it reads all batches
-        return
+    offsets = recovery_points(folder)
     lowered = {one: min(offset, changed.get(one, offset)) for one, offset in offsets.items()}
     if lowered != offsets:
-        replace_file(path, log_start_offsets_to_bytes(lowered))
+        replace_file(folder / RECOVERY_POINT_CHECKPOINT, log_start_offsets_to_bytes(lowered))

@@ -19,6 +19,7 @@ from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directo
 from kafkafmt.log.appender import ensure_not_open
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX
+from kafkafmt.spark.sink.broker_files import recovery_points
 from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
 from kafkafmt.spark.sink.offsets import move_offsets
 from kafkafmt.spark.sink.placing import by_partition, in_threads, place
@@ -55,7 +56,8 @@ class Commit:
             BlockingIOError: another writer has one of the logs open.
             ValueError: offsets overlap with each other or with the log.
             KafkaFormatError: damage hides the end of the log.
-            OSError: a file cannot be read or written, or a partition's folder is on another file system.
+            OSError: a file cannot be read or written, or a partition's folder is on another file system or
+                a link to nothing.
 
         After an error nothing has changed, unless the manifest is already written. Then the next commit, or `recover`,
         applies it.
@@ -76,6 +78,7 @@ class Commit:
     ) -> Manifest:
         """Check the segments, write their offsets, and return the manifest, which is written."""
         partitions = by_partition(segments)
+        recovery_points(self.folder)  # they are changed after the commit, when an error would be too late
         in_threads(lambda segment: self._ensure_staged(staging, segment), segments)
         in_threads(lambda where: self._ensure_writable(self.folder / str(where)), partitions)
         placed = place(self.folder, partitions, keeps_offsets=self.keeps_offsets, overwrite=self.overwrite)
@@ -90,6 +93,8 @@ class Commit:
     def _ensure_writable(self, path: Path) -> None:
         """Raise OSError if a folder is open in another writer, or if segments cannot be renamed into it."""
         ensure_not_open(path)
+        if path.is_symlink() and not path.exists():
+            raise FileNotFoundError(errno.ENOENT, "expected a folder, found a link to nothing", str(path))
         if path.exists() and path.stat().st_dev != self.folder.stat().st_dev:
             message = "expected a folder on the file system of its log directory, found one on another"
             raise OSError(errno.EXDEV, message, str(path))
