@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import click
 
 from _kafkafmt.json.record_lines import RecordLines
 from kafkafmt.cli import rows as row_format
-from kafkafmt.cli.output import damage_in_words, in_words, notify
+from kafkafmt.cli.output import damage_in_words, flush_output, in_words, notify
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import SourceFile
 from kafkafmt.cli.transaction_marks import TransactionMarks
@@ -261,7 +260,7 @@ class Selection:
             return False
 
     def _report_left_out(self, source: SourceFile, batches: int) -> None:
-        sys.stdout.flush()
+        flush_output()
         start, reached = self.lowest.start_of(source.path), self.lowest.reached_before(source.path)
         why = f"below the log start offset {start}: --from-segment-start shows them"
         if reached > start:
@@ -270,7 +269,7 @@ class Selection:
 
     def _report(self, found: DamageFound) -> None:
         self.damage += 1
-        sys.stdout.flush()
+        flush_output()
         notify(f"damage: {damage_in_words(found.row)}")
 
 

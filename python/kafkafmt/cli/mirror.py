@@ -39,7 +39,15 @@ from kafkafmt.cli.options import (
     log_options,
     on_corrupt_option,
 )
-from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, progress_bar, size_in_words
+from kafkafmt.cli.output import (
+    echo,
+    ended_by_signals,
+    in_words,
+    notify,
+    print_json,
+    progress_bar,
+    size_in_words,
+)
 from kafkafmt.cli.record_options import time_range, time_range_options, topics_option, with_topics
 from kafkafmt.cli.values import Seconds, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
@@ -360,4 +368,4 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
     if statistics.gone:
         parts.append(f"deleted before they were mirrored: {in_words(statistics.gone_offsets, 'offset')}")
     parts.append(f"lag {sum(statistics.lag.values()):,}")
-    click.echo("mirrored " + "; ".join(parts))
+    echo("mirrored " + "; ".join(parts))
