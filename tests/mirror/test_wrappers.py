@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkafmt as kf
 from endpoints.endpoint_process import EndpointProcess
-from mirror.folders import NOW, log_bytes, mirror, put_log, records
+from kafkafmt import codecs
+from kafkafmt._util.sizes import MIB
+from kafkafmt.mirror.memory import MirrorMemory
+from mirror.folders import NOW, batch, log_bytes, mirror, put_log, records, stopped
 from mirror.running import address
 
 pytestmark = pytest.mark.slow
@@ -88,6 +92,33 @@ def test_mirror_when_a_handler_fails_at_a_wrapper_then_the_next_one_begins_with_
     assert "t-0, offset 10: ValueError: no" in ended.errors
     assert offsets(target) == list(range(10))
     assert mirror(source, target).status == 0
+    assert records(target) == records(source)
+
+
+@pytest.mark.parametrize("at", [7, 10])
+def test_mirror_when_a_wrapper_exceeds_its_memory_then_opens_none_further_and_more_memory_continues_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Nothing tells its first offset then. It is not taken for its last one."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    large = kf.RecordBatchBuilder(1, kf.Codec.GZIP, base_offset=10)
+    for offset in range(10, 20):
+        large.append(NOW + offset, b"key", bytes(MIB))
+    put_log(source / "t-0", [batch(0, at), large.build()], segment_bytes=1)
+    most = MirrorMemory(64 * MIB, is_deep=True).max_decompressed_bytes
+    limits: list[int] = []
+    decompress = codecs.decompress
+
+    def noted(*arguments: Any, limit: int, **options: Any) -> Any:
+        limits.append(limit)
+        return decompress(*arguments, limit=limit, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(codecs, "decompress", noted)
+        ended = mirror(source, target, "--deep", "--codec", "lz4", "--memory", "64m")
+    assert (ended.status, stopped(ended.summary)) == (1, {"t-0": at})
+    assert {*limits} == {most}
+    assert mirror(source, target, "--deep", "--codec", "lz4").status == 0
     assert records(target) == records(source)
 
 

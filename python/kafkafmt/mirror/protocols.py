@@ -23,10 +23,14 @@ FROM_START = -1
 
 
 class SourceRun(NamedTuple):
-    """Batches of a partition to be mirrored, in order. They are valid until the source yields the next value."""
+    """Batches of a partition to be mirrored, in order. They are valid until the source yields the next value.
+
+    position: the source's position before them.
+    """
 
     topic_partition: TopicPartition
     run: BatchRun
+    position: int
 
 
 class Membership(NamedTuple):
