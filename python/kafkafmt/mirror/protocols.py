@@ -268,6 +268,14 @@ def contiguous_ranges(run: BatchRun) -> Iterator[tuple[int, int]]:
     yield from pairwise(edges)
 
 
+def adjacent_batches(run: BatchRun) -> Iterator[memoryview]:
+    """Yield the bytes of each range of adjacent batches of a run."""
+    starts = run.index["position"] - run.origin
+    ends, view = starts + run.index["size"], memoryview(run.buffer)
+    for first, stop in contiguous_ranges(run):
+        yield view[starts[first] : ends[stop - 1]]
+
+
 def record_count(run: BatchRun) -> int:
     """Return the number of records by the headers, without markers. A v0 or v1 wrapper counts as one record."""
     return int(np.abs(run.index["count"][~run.index["is_control"]]).sum())
