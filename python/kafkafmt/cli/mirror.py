@@ -56,6 +56,7 @@ from kafkafmt.mirror.options import DEFAULT_BATCH_BYTES, Beginning, MirrorOption
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
+from kafkafmt.storage import RemotePath
 
 if TYPE_CHECKING:
     from rich.progress import Progress as ProgressBar
@@ -262,6 +263,12 @@ def mirror(
         from kafkafmt.server.structured_logging import configure_logs
         from kafkafmt.server.yielding import freeze_start
 
+        sealing = Sealing(segment_bytes, segment_age, spool, spool_bytes)
+        if sealing != Sealing() and not isinstance(target, RemotePath):
+            raise click.UsageError(
+                "--segment-bytes, --segment-age, --spool and --spool-bytes need a URI as DST: for a folder, "
+                "--topic-config segment.bytes sets the size of segments"
+            )
         beginning = from_time if isinstance(from_time, str) else MirrorOptions.beginning
         start = None if isinstance(from_time, str) else from_time
         is_cluster = isinstance(source, ClusterAddress)
@@ -279,7 +286,7 @@ def mirror(
             target_config=client_settings(target_config, target_config_file),
             topic_names=TopicNames.parsed(topic_prefix, renames),
             topic_settings=TopicSettings.parsed(topic_config),
-            sealing=Sealing(segment_bytes, segment_age, spool, spool_bytes),
+            sealing=sealing,
             **sync_settings(syncs_groups=syncs_groups, groups=groups, heartbeats=heartbeats),
             **settings,
         )
