@@ -21,6 +21,7 @@ from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
 from mirror.folders import NOW, batch
 from mirror.test_assigned_source import PARTITION, IdleConsumer, OneTopicCluster
+from mirror.test_wrappers import unreadable
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
@@ -64,13 +65,23 @@ def test_batch_when_it_contains_the_end_then_is_cut_and_the_position_is_the_end(
     assert source.is_at_end(PARTITION)
 
 
+def test_wrapper_when_it_begins_at_the_end_then_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(batch(0, END) + unreadable(END), tmp_path, monkeypatch)
+    (found,) = source.poll(0)
+    assert isinstance(found, SourceRun)
+    assert found.run.index["last_offset"].tolist() == [END - 1]
+    assert source.is_at_end(PARTITION)
+
+
 def test_batch_when_it_contains_the_end_and_cannot_be_opened_then_is_damage_up_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unreadable = bytearray(batch(10))
-    unreadable[22] |= kf.Codec.GZIP
-    set_producer_state(unreadable, -1, -1, -1)  # the CRC matches
-    source = source_of(batch(0) + unreadable + batch(20), tmp_path, monkeypatch)
+    damaged = bytearray(batch(10))
+    damaged[22] |= kf.Codec.GZIP
+    set_producer_state(damaged, -1, -1, -1)  # the CRC matches
+    source = source_of(batch(0) + damaged + batch(20), tmp_path, monkeypatch)
     before, damage = source.poll(0)
     assert isinstance(before, SourceRun)
     assert before.run.index["last_offset"].tolist() == [9]
