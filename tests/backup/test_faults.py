@@ -71,10 +71,13 @@ def lost(path: StoragePath) -> None:
     storage_of(path).delete(path)
 
 
+@pytest.mark.parametrize("read_bytes", [90, 4096])
 @pytest.mark.parametrize("is_encrypted", [False, True])
 def test_verify_when_the_disk_for_temporary_files_is_full_then_that_is_an_error_and_no_finding(
-    tmp_path: Path, is_encrypted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_encrypted: bool, read_bytes: int
 ) -> None:
+    """Also if it becomes full only when the last bytes are flushed, as the file is closed."""
+    monkeypatch.setattr("kafkafmt.backup.verifying._READ_BYTES", read_bytes)
     ring = write_key_ring(tmp_path) if is_encrypted else None
     backup = StoredBackup(tmp_path / "backup", tmp_path, ring)
     backup.grow()

@@ -190,11 +190,14 @@ def test_prune_when_a_generation_is_deleted_while_it_reads_then_the_others_count
     assert is_whole(backup.target)
 
 
+@pytest.mark.parametrize("was_killed", [False, True])
 def test_prune_when_it_deletes_objects_then_the_deletion_of_generations_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_killed: bool
 ) -> None:
-    """After a crash no generation is back without its objects."""
+    """After a crash no generation is back without its objects, also if a killed run had deleted the generation."""
     backup = aged(tmp_path, [90, 1])
+    if was_killed:
+        generation_path(backup.target, backup.manifests[0].name).unlink()  # type: ignore[union-attr]
     steps: list[str] = []
     fsync, unlink = os.fsync, Path.unlink
 
@@ -210,7 +213,8 @@ def test_prune_when_it_deletes_objects_then_the_deletion_of_generations_is_durab
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(Path, "unlink", noted_unlink)
     prune(backup.target, Retention(count=1), grace_seconds=0)
-    assert steps == ["generation", "flush generations", *["object"] * FILES]
+    deleted = [] if was_killed else ["generation"]
+    assert steps == [*deleted, "flush generations", *["object"] * FILES]
 
 
 @pytest.mark.parametrize("deletions", range(2 + 2 * FILES))

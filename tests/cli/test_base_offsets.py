@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.logs import is_one_line, json_lines, run
+from kafkafmt import RecordBatchBuilder
 from log.samples import batch, batches, moved, name, put_segment
 
 
@@ -71,6 +72,28 @@ def test_inspect_when_the_last_offset_of_a_segment_is_that_of_later_ones_then_sh
     assert "expected less than 20, where the next segment begins" in ended.stderr
     ended = run("inspect", folder, "--summary", "--json")
     assert [row["batches"] for row in json_lines(ended.stdout)] == [4]
+
+
+@pytest.mark.parametrize("size", [10, 300_000])  # batches are read together, and one by one
+@pytest.mark.parametrize(
+    ("selected", "shown", "status"),
+    [("20:40", range(20, 40), 1), ("10:20", range(0), 1), ("0:20", range(10), 1), ("0:10", range(10), 0)],
+)
+def test_inspect_when_the_offset_of_a_batch_is_beyond_the_selected_ones_then_shows_these_and_reports_it(
+    tmp_path: Path, size: int, selected: str, shown: range, status: int
+) -> None:
+    found = []
+    for first in range(0, 50, 10):
+        builder = RecordBatchBuilder(base_offset=first)
+        for number in range(10):
+            builder.append(number, None, bytes(size // 10))
+        found.append(builder.build())
+    found[1] = moved(found[1], 1000)
+    put_segment(tmp_path / "orders-0", 0, found)
+    for options, column, expected in ((["--records"], "offset", shown), ([], "base_offset", shown[::10])):
+        ended = run("inspect", tmp_path, "--offsets", selected, "--json", *options)
+        assert [row[column] for row in json_lines(ended.stdout)] == [*expected]
+        assert (ended.exit_code, "expected 1010 or more, found 20" in ended.stderr) == (status, status == 1)
 
 
 def test_inspect_when_segments_overlap_then_that_is_no_damage(tmp_path: Path) -> None:

@@ -46,12 +46,17 @@ def test_table_when_standard_output_lacks_a_character_then_shows_an_escape(tmp_p
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
-@pytest.mark.parametrize("options", [["--json"], []])
-def test_output_when_its_disk_is_full_then_the_error_names_it(tmp_path: Path, options: list[str]) -> None:
-    log = write_log(tmp_path / "orders-0")
+@pytest.mark.parametrize("asked", ["verify {}", "verify {} --json", "table {} out"])
+def test_output_when_its_disk_is_full_then_the_error_names_it(tmp_path: Path, asked: str) -> None:
+    write_log(tmp_path / "logs" / "orders-0")
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            command("verify", log, *options), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            command(*asked.format("logs").split()),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=tmp_path,
         )
     assert (ended.returncode, ended.stderr) == (2, "kafkafmt: standard output: No space left on device\n")
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkafmt as kf
 from endpoints.endpoint_process import EndpointProcess
-from mirror.folders import NOW, log_bytes, mirror, put_log, records
+from kafkafmt import codecs
+from kafkafmt._util.sizes import MIB
+from kafkafmt.log.segment import LOG_SUFFIX
+from kafkafmt.mirror.memory import MirrorMemory
+from kafkafmt.mirror.opening import open_mirror
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.sealing import Sealing
+from kafkafmt.mirror.targets.spool import SealedSegment
+from mirror.folders import NOW, batch, log_bytes, mirror, put_log, records, stopped
 from mirror.running import address
+from mirror.test_sealed_target import NotingStore
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +48,14 @@ def wrapper(base_offset: int, magic: int = 1) -> bytes:
     for offset in range(base_offset, base_offset + 10):
         builder.append(NOW + offset if magic else -1, b"key", b"value-%d" % offset)
     return builder.build()
+
+
+def unreadable(base_offset: int) -> bytes:
+    """A wrapper whose CRC is correct, and whose payload cannot be decompressed."""
+    data = bytearray(wrapper(base_offset))
+    data[-8] ^= 0xFF  # of the CRC that gzip has of its own
+    data[12:16] = zlib.crc32(data[16:]).to_bytes(4, "big")
+    return bytes(data)
 
 
 @pytest.fixture
@@ -88,6 +107,71 @@ def test_mirror_when_a_handler_fails_at_a_wrapper_then_the_next_one_begins_with_
     assert "t-0, offset 10: ValueError: no" in ended.errors
     assert offsets(target) == list(range(10))
     assert mirror(source, target).status == 0
+    assert records(target) == records(source)
+
+
+def test_mirror_when_segments_begin_with_wrappers_that_cannot_be_opened_then_copies_them_as_in_the_middle(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    data = [wrapper(0), unreadable(10), wrapper(20), unreadable(30), unreadable(40)]
+    for topic, batches in (("t-0", data), ("u-0", data[1:])):
+        (source / topic).mkdir(parents=True)
+        (source / topic / "00000000000000000000.log").write_bytes(b"".join(batches))
+    ended = mirror(source, target, "--topic-config", "segment.bytes=100")
+    assert (ended.status, stopped(ended.summary)) == (0, {})
+    for folder in ("t-0", "u-0"):
+        assert len([*(target / folder).glob("*.log")]) > 2
+        assert log_bytes(target / folder) == log_bytes(source / folder)
+
+
+def test_sealed_segments_when_they_begin_with_such_wrappers_then_have_all_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are named by the end of the log before them."""
+    data = [wrapper(0), unreadable(10), unreadable(20), wrapper(35)]
+    (tmp_path / "source" / "t-0").mkdir(parents=True)
+    (tmp_path / "source" / "t-0" / "00000000000000000000.log").write_bytes(b"".join(data))
+    stored: dict[int, bytes] = {}
+    put = NotingStore.put
+
+    def noted(self: NotingStore, segment: SealedSegment, earlier: object) -> None:
+        stored[segment.base_offset] = segment.files[LOG_SUFFIX].read_bytes()
+        put(self, segment, earlier)
+
+    monkeypatch.setattr(NotingStore, "put", noted)
+    store, sealing = NotingStore(tmp_path / "spool"), Sealing(segment_bytes=100)
+    options = MirrorOptions(tmp_path / "source", tmp_path / "target", sealing=sealing)
+    with open_mirror(options, lambda _: None, lambda *_: store) as running:
+        running.run()
+    assert not running.statistics.stopped
+    assert stored == dict(zip((0, 10, 20, 35), data, strict=True))
+
+
+@pytest.mark.parametrize("at", [7, 10])
+def test_mirror_when_a_wrapper_exceeds_its_memory_then_opens_none_further_and_more_memory_continues_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Nothing tells its first offset then. It is not taken for its last one."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    large = kf.RecordBatchBuilder(1, kf.Codec.GZIP, base_offset=10)
+    for offset in range(10, 20):
+        large.append(NOW + offset, b"key", bytes(MIB))
+    put_log(source / "t-0", [batch(0, at), large.build()], segment_bytes=1)
+    most = MirrorMemory(64 * MIB, is_deep=True).max_decompressed_bytes
+    limits: list[int] = []
+    decompress = codecs.decompress
+
+    def noted(*arguments: Any, limit: int, **options: Any) -> Any:
+        limits.append(limit)
+        return decompress(*arguments, limit=limit, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(codecs, "decompress", noted)
+        ended = mirror(source, target, "--deep", "--codec", "lz4", "--memory", "64m")
+    assert (ended.status, stopped(ended.summary)) == (1, {"t-0": at})
+    assert {*limits} == {most}
+    assert mirror(source, target, "--deep", "--codec", "lz4").status == 0
     assert records(target) == records(source)
 
 

@@ -91,7 +91,8 @@ def prune(
         for name in expired:
             path = generation_path(folder, name)
             storage_of(path).delete(path)
-        if expired and isinstance(folder, Path):  # a crash must not bring them back without their objects
+        # A crash must not bring back a generation without its objects, also one that a killed run has deleted.
+        if isinstance(folder, Path):
             sync_path(folder / GENERATIONS_FOLDER)
     place = folder / SEGMENTS_FOLDER
     # Segments are listed before generations: so each listed segment that a generation names is found to be named.

@@ -21,7 +21,7 @@ from kafkafmt._util.user_errors import UserError
 from kafkafmt.backup.listing import segments_of
 from kafkafmt.jobs.verify import check_file
 from kafkafmt.log.segment import Segment, segment_file_name
-from kafkafmt.storage import StoragePath, storage_of
+from kafkafmt.storage import OpenFile, StoragePath, storage_of
 from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.generations import (
     choose_generation,
@@ -161,14 +161,15 @@ class _ObjectReader:
         """Copy the object to a local file. Returns its size. Raises StoredObjectError if it is not what was stored."""
         digest, size = hashlib.sha256(), 0
         try:
-            with storage_of(self.path).open(self.path) as source, target.open("wb") as copy:
-                while chunk := source.read(_READ_BYTES):
+            with (
+                storage_of(self.path).open(self.path) as source,
+                naming_errors(target),
+                target.open("wb") as copy,
+            ):
+                while chunk := self._next_chunk(source):
                     digest.update(chunk)
-                    with naming_errors(target):
-                        copy.write(chunk)
+                    copy.write(chunk)
                     size += len(chunk)
-                with naming_errors(target):
-                    copy.flush()
         except FileNotFoundError:
             raise StoredObjectError(self.path, "the object is missing") from None
         if size != self.file.stored_size:
@@ -180,6 +181,10 @@ class _ObjectReader:
             )
         return size
 
+    def _next_chunk(self, source: OpenFile) -> bytes:
+        with naming_errors(str(self.path)):
+            return source.read(_READ_BYTES)
+
     def restore(self, stored: Path, target: Path, backup_id: str, key_ring: Unwraps | None) -> None:
         """Write the original bytes of a stored file, and remove that. Raises OSError and KeyRingError."""
         if not self.file.chunk_bytes:
@@ -189,13 +194,9 @@ class _ObjectReader:
             stored, self.segment, self.suffix, backup_id=backup_id, key_ring=key_ring, cache=ChunkCache(1)
         )
         try:
-            with target.open("wb") as copy:
+            with naming_errors(target), target.open("wb") as copy:
                 for position in range(0, self.file.size, self.file.chunk_bytes):
-                    chunk = source.read_at(position, self.file.chunk_bytes)
-                    with naming_errors(target):
-                        copy.write(chunk)
-                with naming_errors(target):
-                    copy.flush()
+                    copy.write(source.read_at(position, self.file.chunk_bytes))
         except StoredObjectError as error:
             raise StoredObjectError(self.path, error.strerror or str(error)) from None
         stored.unlink()

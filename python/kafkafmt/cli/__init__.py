@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import click
 
 from kafkafmt import __version__
-from kafkafmt._util.files import naming_errors
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.cli.backup import backup
 from kafkafmt.cli.cluster import cluster
@@ -29,7 +28,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
-from kafkafmt.cli.output import STANDARD_OUTPUT, notify
+from kafkafmt.cli.output import flush_output, notify
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.restore import restore
@@ -49,8 +48,7 @@ class _OneLineErrors(GroupedCommands):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             status = super().invoke(ctx)
-            with naming_errors(STANDARD_OUTPUT):
-                sys.stdout.flush()
+            flush_output()
         except BrokenPipeError:
             # The buffered output has no reader. Python must not try to flush it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,7 +23,7 @@ from kafkafmt.cli.options import (
     log_options,
     on_corrupt_option,
 )
-from kafkafmt.cli.output import ended_by_signals, in_words, print_json, size_in_words
+from kafkafmt.cli.output import echo, ended_by_signals, in_words, print_json, size_in_words
 from kafkafmt.cli.record_options import time_range, time_range_options, topics_option, with_topics
 from kafkafmt.cli.values import Folder, Seconds
 from kafkafmt.mirror.addresses import Address, ClusterAddress
@@ -208,4 +208,4 @@ def _print_summary(running: Backup, *, as_json: bool) -> None:
     if statistics.skipped:
         parts.append(f"skipped: {in_words(len(statistics.skipped), 'damaged range')}")
     parts.append(f"generation {running.generations[-1]}" if running.generations else "no generation")
-    click.echo("; ".join(parts))
+    echo("; ".join(parts))

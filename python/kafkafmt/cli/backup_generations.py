@@ -11,7 +11,7 @@ import click
 
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import cluster_errors, json_option
-from kafkafmt.cli.output import in_words, notify, print_json, print_table, size_in_words, time_in_words
+from kafkafmt.cli.output import echo, in_words, notify, print_json, print_table, size_in_words, time_in_words
 from kafkafmt.cli.values import Folder
 from kafkafmt.storage import StoragePath
 from kafkafmt.storage.keys import KeyRing
@@ -156,7 +156,7 @@ def verify_backup(
         words += [in_words(batches, "batch"), in_words(records, "record")]
     whole = "whole as stored" if encrypted else "all whole"
     total = f"{', '.join(words)}: {f'{faults:,} with findings' if faults else whole}"
-    (notify if as_json else click.echo)(total)
+    (notify if as_json else echo)(total)
     return 1 if faults else 0
 
 
@@ -197,11 +197,11 @@ def prune_backup(folder: StoragePath, keep: float, grace: float, dry_run: bool, 
         print_json(asdict(report))
         return 0
     for name in report.generations:
-        click.echo(f"generation {name}")
+        echo(f"generation {name}")
     if dry_run:
         for path in report.objects:
-            click.echo(path)
-    click.echo(
+            echo(path)
+    echo(
         f"{'would be deleted' if dry_run else 'deleted'}: {in_words(len(report.generations), 'generation')}, "
         f"{in_words(len(report.objects), 'object')}, {size_in_words(report.stored_bytes)}; "
         f"kept: {in_words(len(report.kept), 'generation')}"

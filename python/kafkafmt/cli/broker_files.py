@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kafkafmt.cli.options import Decorator, options
-from kafkafmt.cli.output import in_words, notify, plural_of
+from kafkafmt.cli.output import echo, in_words, notify, plural_of
 from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.values import NEEDS_PYARROW
 from kafkafmt.columns.fields import Field
@@ -147,7 +147,7 @@ def inspect_broker_files(files: Sequence[BrokerFile], output: RowOutput) -> int:
             notify(f"{file.path}: no {plural_of(file.kind.noun)}")
             continue
         if not is_first:
-            click.echo()
+            echo()
         is_first = False
         output.write(file.kind.fields, found, noun=file.kind.noun, title=str(file.path))
     return 1 if damaged else 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.output import notify
+from kafkafmt.cli.output import echo, notify
 from kafkafmt.cli.row_output import RowOutput, row_output_options
 from kafkafmt.cli.values import NEEDS_PYARROW, OffsetOrTime, complete_files
 from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
@@ -103,7 +103,7 @@ def _print_tables(output: RowOutput, found: ClusterMetadata, kinds: Sequence[str
         if not rows:
             continue
         if not is_first:
-            click.echo()
+            echo()
         is_first = False
         fields = [field for field in fields_of([kind]) if field.name != "kind"]
         output.write(fields, rows, noun=kind, title=KINDS[kind].title)

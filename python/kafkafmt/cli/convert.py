@@ -27,6 +27,7 @@ from kafkafmt.cli.options import (
 )
 from kafkafmt.cli.output import (
     damage_in_words,
+    echo,
     in_words,
     notify,
     print_json,
@@ -274,7 +275,7 @@ def _print_reports(reports: Sequence[ConvertReport], options: ConvertOptions) ->
     for report in sorted(reports, key=lambda report: report.path):
         by_topic.setdefault(report.topic or Path(report.path).parent.name, []).append(report)
     print_table(_COLUMNS, [_cells(topic, found) for topic, found in by_topic.items()])
-    click.echo(f"\n{in_words(len(reports), 'segment')}: {_statuses_in_words(reports)}")
+    echo(f"\n{in_words(len(reports), 'segment')}: {_statuses_in_words(reports)}")
     errors = {report.error_type for report in reports if report.status == "failed"}
     if UnsupportedCompressionTypeError.__name__ in errors:
         if options.codec == Codec.ZSTD:

@@ -23,6 +23,7 @@ from kafkafmt.cli.options import (
 )
 from kafkafmt.cli.output import (
     damage_in_words,
+    echo,
     in_words,
     notify,
     print_json,
@@ -268,7 +269,7 @@ def _print_table(target: EraseTarget) -> None:
         if (total := row.get("summary")) is not None:
             print_table(_COLUMNS, lines)
             erased, kept = total["records_erased"], total["batches_identical"]
-            click.echo(f"\n{in_words(erased, 'record')} erased, {in_words(kept, 'batch')} unchanged; proven")
+            echo(f"\n{in_words(erased, 'record')} erased, {in_words(kept, 'batch')} unchanged; proven")
             return
         for damage in row["damage"]:
             notify(f"left out: {damage_in_words(damage)}")

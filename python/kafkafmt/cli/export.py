@@ -24,7 +24,7 @@ from kafkafmt.cli.options import (
     needs,
     on_corrupt_option,
 )
-from kafkafmt.cli.output import in_words, notify, print_json, print_table, progress_bar, size_in_words
+from kafkafmt.cli.output import echo, in_words, notify, print_json, print_table, progress_bar, size_in_words
 from kafkafmt.cli.record_options import (
     decoding_options,
     schemas_of_options,
@@ -346,10 +346,10 @@ def _print_reports(reports: Sequence[TableReport], summary: Mapping[str, Any]) -
     ]
     if rows:
         print_table(("topic", "records#", "files#", "size#", "table"), rows)
-        click.echo("")
+        echo("")
     failed = f", {summary['failed']} failed" if summary["failed"] else ""
     undecoded = f", {in_words(summary['undecoded'], 'payload')} not decoded" if summary["undecoded"] else ""
-    click.echo(
+    echo(
         f"exported {in_words(summary['records'], 'record')} into {in_words(len(rows), 'table')}{undecoded}{failed}: "
         f"{in_words(summary['files'], 'file')} of {size_in_words(summary['size_in_bytes'])} in "
         f"{summary['seconds']:.1f} s"

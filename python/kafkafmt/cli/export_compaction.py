@@ -11,7 +11,7 @@ from kafkafmt._util.sizes import GIB, KIB
 from kafkafmt.cli.export_options import destination, destination_options
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import json_option, needs
-from kafkafmt.cli.output import in_words, print_json
+from kafkafmt.cli.output import echo, in_words, print_json
 from kafkafmt.cli.values import Size, complete_folders
 
 
@@ -61,7 +61,5 @@ def compact_table(
     if as_json:
         print_json(asdict(report))
     else:
-        click.echo(
-            f"{report.location}: {in_words(report.files_removed, 'file')} joined to {report.files_added:,}"
-        )
+        echo(f"{report.location}: {in_words(report.files_removed, 'file')} joined to {report.files_added:,}")
     return 0

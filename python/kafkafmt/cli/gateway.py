@@ -21,6 +21,7 @@ from kafkafmt.cli.options import (
     options,
     zstd_fallback_option,
 )
+from kafkafmt.cli.output import echo
 from kafkafmt.cli.server_options import (
     connections_per_ip_option,
     downconversion_codec_option,
@@ -311,7 +312,7 @@ def _check(asked: GatewayOptions) -> int:
 
     configure_logs(asked.log_format, "error")  # the report has what failed
     raise_limit()  # as `run` does
-    is_good = asyncio.run(check(asked, lambda line: click.echo(visible(line))))  # brokers choose some of it
+    is_good = asyncio.run(check(asked, lambda line: echo(visible(line))))  # brokers choose some of it
     return 0 if is_good else 1
 
 
@@ -331,7 +332,7 @@ def _run(asked: GatewayOptions, security: _Security) -> int:
         secrets.append(Path(asked.client_config["ssl_keyfile"]))
 
     def on_listening(host: str, port: int) -> None:
-        click.echo(f"listening on {Address(host, port)}")
+        echo(f"listening on {Address(host, port)}")
         for event, about in security_warnings(asked, "use the cluster as the gateway does", secrets):
             structlog.get_logger().warning(event, **about)
 

@@ -22,7 +22,7 @@ from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.inspect_selection import OffsetBounds, Selection
 from kafkafmt.cli.options import from_segment_start_option, json_option, key_ring_option
-from kafkafmt.cli.output import notify, print_json, print_lines, print_table, progress_bar
+from kafkafmt.cli.output import echo, notify, print_json, print_lines, print_table, progress_bar
 from kafkafmt.cli.parquet import write_parquet
 from kafkafmt.cli.record_formats import BASE64, RecordFormats, print_rendered
 from kafkafmt.cli.record_options import (
@@ -281,7 +281,7 @@ def _print_tables(selection: Selection) -> None:
     for source, found in selection.rows():
         while part := list(itertools.islice(found, _TABLE_ROWS)):
             if not is_first:
-                click.echo()
+                echo()
             is_first = False
             print_table(columns, map(cells, part), title=str(source.path))
     if is_first and not selection.damage:

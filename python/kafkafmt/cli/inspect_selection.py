@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from _kafkafmt.json.record_lines import RecordLines
 from kafkafmt.cli import rows as row_format
-from kafkafmt.cli.output import damage_in_words, in_words, notify
+from kafkafmt.cli.output import damage_in_words, flush_output, in_words, notify
 from kafkafmt.cli.rows import Row
 from kafkafmt.cli.sources import SourceFile
 from kafkafmt.cli.transaction_marks import TransactionMarks
@@ -29,9 +29,9 @@ from kafkafmt.records.runs import select_batches, slice_run
 from kafkafmt.schemas.json_programs import topic_records
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
+    from _kafkafmt.batches.scan import BatchRun
     from _kafkafmt.json.topic_records import TopicRecords
     from _kafkafmt.records.decode import LocatedRecords
     from kafkafmt.cli.record_formats import RecordFormats
@@ -222,33 +222,40 @@ class Selection:
     def _found_from(self, source: SourceFile, lowest: int) -> Iterator[SoundBatches | DamagedBatch]:
         first, end = self.bounds.of(source)
         left_out = 0
+        reaches = False  # whether the last batch reaches the end
         lowest = lowest or -MAX_OFFSET  # a damaged base offset may be negative
         for found in walk(source, self.progress):
-            if isinstance(found, DamageFound):
-                self._report(found)
-            elif isinstance(found, DamagedBatch):
-                if first is None or found.batch.last_offset >= first:
-                    yield found
-            else:
-                last_offsets = found.run.index["last_offset"]
-                left_out += int((last_offsets < lowest).sum())
-                if left_out and last_offsets[-1] >= lowest:
-                    self._report_left_out(source, left_out)
-                    left_out = 0
-                wanted = last_offsets >= (lowest if first is None else max(lowest, first))
-                ends = end is not None and bool((last_offsets >= end - 1).any())
-                if end is not None:  # the next batch begins at the end or after it
-                    wanted[int((last_offsets >= end - 1).argmax()) + 1 if ends else len(wanted) :] = False
-                    wanted &= found.run.index["base_offset"] < end
-                if last_offsets[-1] >= lowest:
-                    self.lowest.add(source.path, source.segment, int(last_offsets[-1]) + 1)
-                if wanted.any():
-                    yield replace(found, run=found.run if wanted.all() else select_batches(found.run, wanted))
-                stop = self.lowest.stop_of(source.path, source.segment, int(last_offsets[-1]) + 1)
-                if stop is not None and (end is None or stop < end):
-                    self._report(DamageFound.by_next_segment(source, found.run, stop))
-                if ends:
+            if not isinstance(found, SoundBatches):
+                if reaches:
                     return
+                if isinstance(found, DamageFound):
+                    self._report(found)
+                elif first is None or found.batch.last_offset >= first:
+                    yield found
+                continue
+            last_offsets = found.run.index["last_offset"]
+            left_out += int((last_offsets < lowest).sum())
+            if left_out and last_offsets[-1] >= lowest:
+                self._report_left_out(source, left_out)
+                left_out = 0
+            wanted = last_offsets >= (lowest if first is None else max(lowest, first))
+            number = None
+            if end is not None:
+                begin_before, number = _before_end(found.run, end, reaches=reaches)
+                wanted &= begin_before
+                reaches = bool(last_offsets[-1] >= end - 1)
+            if last_offsets[-1] >= lowest:
+                self.lowest.add(source.path, source.segment, int(last_offsets[-1]) + 1)
+            if wanted.any():
+                yield replace(found, run=found.run if wanted.all() else select_batches(found.run, wanted))
+            for damage in found.misplaced:
+                if number is None or damage.row["position"] <= found.run.index["position"][number]:
+                    self._report(damage)
+            stop = self.lowest.stop_of(source.path, source.segment, int(last_offsets[-1]) + 1)
+            if stop is not None and (end is None or stop < end):
+                self._report(DamageFound.by_next_segment(source, found.run, stop))
+            if number is not None:
+                return
         if left_out:
             self._report_left_out(source, left_out)
 
@@ -261,7 +268,7 @@ class Selection:
             return False
 
     def _report_left_out(self, source: SourceFile, batches: int) -> None:
-        sys.stdout.flush()
+        flush_output()
         start, reached = self.lowest.start_of(source.path), self.lowest.reached_before(source.path)
         why = f"below the log start offset {start}: --from-segment-start shows them"
         if reached > start:
@@ -270,8 +277,27 @@ class Selection:
 
     def _report(self, found: DamageFound) -> None:
         self.damage += 1
-        sys.stdout.flush()
+        flush_output()
         notify(f"damage: {damage_in_words(found.row)}")
+
+
+def _before_end(run: BatchRun, end: int, *, reaches: bool) -> tuple[NDArray[np.bool_], int | None]:
+    """Return a mask of the batches that begin before an offset, and the number of the last one to read; None for all.
+
+    That is the second batch in a row that reaches the end. The base offset of the first may be damaged, and then
+    selected batches follow.
+
+    reaches: whether the batch before the run does. Its header does not tell where a wrapper begins: after that batch.
+    """
+    rows = run.index
+    reaching = rows["last_offset"] >= end - 1
+    follows = np.concatenate(([reaches], reaching[:-1]))
+    is_second = reaching & follows
+    number = int(is_second.argmax()) if is_second.any() else None
+    before: NDArray[np.bool_] = (rows["base_offset"] < end) & ~(follows & (rows["base_offset"] < 0))
+    if number is not None:
+        before[number + 1 :] = False
+    return before, number
 
 
 class _Counted:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafkafmt.cli.output import in_words, notify
+from kafkafmt.cli.output import flush_output, in_words, notify
 
 if TYPE_CHECKING:
     from kafkafmt.log.gaps import SourceDamage
@@ -28,7 +27,7 @@ class DamageReport:
     def add(self, damage: SourceDamage) -> None:
         if damage not in self._reported:
             self._reported.add(damage)
-            sys.stdout.flush()
+            flush_output()
             where = f"{damage.topic_partition} at offset {damage.offset}"
             notify(f"damage: {where}, skipped: {damage.message}")
 

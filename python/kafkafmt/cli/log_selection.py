@@ -19,7 +19,7 @@ from kafkafmt.cli.options import (
     on_corrupt_option,
     options,
 )
-from kafkafmt.cli.output import in_words, notify, size_in_words
+from kafkafmt.cli.output import echo, in_words, notify, size_in_words
 from kafkafmt.cli.record_options import time_range, time_range_options, topics_option
 from kafkafmt.cli.values import Count, Size
 from kafkafmt.jobs.followed_readers import FollowedReaders
@@ -251,7 +251,7 @@ def print_summary(
     standard error.
     """
     if as_json:
-        (notify if beside_records else click.echo)(json.dumps(summary))
+        (notify if beside_records else echo)(json.dumps(summary))
         return
     rows = f" into {in_words(summary['rows'], 'row')}" if "rows" in summary else ""
     text = (
@@ -267,7 +267,7 @@ def print_summary(
     if "peak_bytes" in summary:
         most, given = size_in_words(summary["peak_bytes"]), size_in_words(summary["memory_bytes"])
         text += f"; memory: at most {most} of {given}"
-    (notify if beside_records else click.echo)(text)
+    (notify if beside_records else echo)(text)
     for one in summary["overlapping_segments"]:
         notify(
             f"{one['topic']}-{one['partition']}: {in_words(one['segments'], 'segment')} with offsets of others, "

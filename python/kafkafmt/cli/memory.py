@@ -13,7 +13,7 @@ import click
 from kafkafmt._util.sizes import size_text
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import json_option, store_kind, store_options
-from kafkafmt.cli.output import in_words, notify, print_json, print_table
+from kafkafmt.cli.output import echo, in_words, notify, print_json, print_table
 from kafkafmt.cli.values import Count, Size
 from kafkafmt.memory import MemoryPlan, Task, spread
 
@@ -147,7 +147,7 @@ def _print_spark(plan: MemoryPlan, options: dict[str, Any]) -> None:
 
     heap = "1g" if options["heap"] is None else options["heap"]
     for name, value in spark_conf(plan, options["cores"], heap_bytes=heap, task=_task(options)).items():
-        click.echo(f"--conf {shlex.quote(f'{name}={value}')}")
+        echo(f"--conf {shlex.quote(f'{name}={value}')}")
 
 
 @contextmanager

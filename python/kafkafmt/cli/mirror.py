@@ -39,7 +39,15 @@ from kafkafmt.cli.options import (
     log_options,
     on_corrupt_option,
 )
-from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, progress_bar, size_in_words
+from kafkafmt.cli.output import (
+    echo,
+    ended_by_signals,
+    in_words,
+    notify,
+    print_json,
+    progress_bar,
+    size_in_words,
+)
 from kafkafmt.cli.record_options import time_range, time_range_options, topics_option, with_topics
 from kafkafmt.cli.values import Seconds, Size
 from kafkafmt.mirror.addresses import Address as MirrorAddress
@@ -48,6 +56,7 @@ from kafkafmt.mirror.options import DEFAULT_BATCH_BYTES, Beginning, MirrorOption
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.mirror.topic_settings import TopicSettings
+from kafkafmt.storage import RemotePath
 
 if TYPE_CHECKING:
     from rich.progress import Progress as ProgressBar
@@ -254,6 +263,12 @@ def mirror(
         from kafkafmt.server.structured_logging import configure_logs
         from kafkafmt.server.yielding import freeze_start
 
+        sealing = Sealing(segment_bytes, segment_age, spool, spool_bytes)
+        if sealing != Sealing() and not isinstance(target, RemotePath):
+            raise click.UsageError(
+                "--segment-bytes, --segment-age, --spool and --spool-bytes need a URI as DST: for a folder, "
+                "--topic-config segment.bytes sets the size of segments"
+            )
         beginning = from_time if isinstance(from_time, str) else MirrorOptions.beginning
         start = None if isinstance(from_time, str) else from_time
         is_cluster = isinstance(source, ClusterAddress)
@@ -271,7 +286,7 @@ def mirror(
             target_config=client_settings(target_config, target_config_file),
             topic_names=TopicNames.parsed(topic_prefix, renames),
             topic_settings=TopicSettings.parsed(topic_config),
-            sealing=Sealing(segment_bytes, segment_age, spool, spool_bytes),
+            sealing=sealing,
             **sync_settings(syncs_groups=syncs_groups, groups=groups, heartbeats=heartbeats),
             **settings,
         )
@@ -360,4 +375,4 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
     if statistics.gone:
         parts.append(f"deleted before they were mirrored: {in_words(statistics.gone_offsets, 'offset')}")
     parts.append(f"lag {sum(statistics.lag.values()):,}")
-    click.echo("mirrored " + "; ".join(parts))
+    echo("mirrored " + "; ".join(parts))

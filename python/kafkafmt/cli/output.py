@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # What errors call it.
-STANDARD_OUTPUT = "standard output"
+_STANDARD_OUTPUT = "standard output"
 _GAP = 2  # between the columns of a table
 _LEAST_WIDTH = 8
 _ERASE_LINE_AND_SHOW_CURSOR = b"\r\x1b[2K\x1b[?25h"
@@ -51,8 +51,20 @@ def print_json(row: object) -> None:
 
 def print_text(text: str) -> None:
     """Print a text on standard output as it is. Raises OSError, which names standard output."""
-    with naming_errors(STANDARD_OUTPUT):
+    with naming_errors(_STANDARD_OUTPUT):
         sys.stdout.write(text)
+
+
+def echo(line: str = "") -> None:
+    """Print a line on standard output at once. Raises OSError, which names standard output."""
+    with naming_errors(_STANDARD_OUTPUT):
+        click.echo(line)
+
+
+def flush_output() -> None:
+    """Flush standard output, before a message on standard error. Raises OSError, which names standard output."""
+    with naming_errors(_STANDARD_OUTPUT):
+        sys.stdout.flush()
 
 
 def print_lines(lines: NDArray[np.uint8]) -> None:
@@ -60,8 +72,8 @@ def print_lines(lines: NDArray[np.uint8]) -> None:
     if sys.stdout.isatty():  # the lines go above a progress bar
         print_text(lines.tobytes().decode("ascii"))
         return
-    with naming_errors(STANDARD_OUTPUT):
-        sys.stdout.flush()
+    flush_output()
+    with naming_errors(_STANDARD_OUTPUT):
         sys.stdout.buffer.write(lines.data)
 
 
@@ -94,7 +106,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_column(label, justify=justify, width=width, no_wrap=not is_last, overflow=overflow)
     for row in cells:
         table.add_row(*map(Text, row))
-    with naming_errors(STANDARD_OUTPUT):
+    with naming_errors(_STANDARD_OUTPUT):
         if title is not None:
             console.print(Text(visible(title), "bold"), soft_wrap=True)
         with console.capture() as capture:

@@ -11,6 +11,7 @@ import click
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import json_option, key_ring_option
 from kafkafmt.cli.output import (
+    echo,
     in_words,
     notify,
     print_json,
@@ -97,7 +98,7 @@ def repair(
     else:
         print_table(_COLUMNS, map(_cells, report.partitions))
         _notify_all(report)
-        click.echo(f"\n{_totals_in_words(report)}")
+        echo(f"\n{_totals_in_words(report)}")
     return 0 if report.is_lossless else 1
 
 

@@ -6,14 +6,13 @@ producers bounds the bytes that are sent and not acknowledged. Acknowledgements 
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt.cli import rows as row_format
-from kafkafmt.cli.output import print_json
+from kafkafmt.cli.output import flush_output, print_json
 from kafkafmt.cli.record_formats import print_rendered
 from kafkafmt.jobs.replay import ReplayError
 
@@ -58,7 +57,7 @@ class JsonTarget:
             yield {"topic": topic, "partition": partition, **row_format.record_fields(record)}
 
     def flush(self) -> None:
-        sys.stdout.flush()
+        flush_output()
 
     def finish(self) -> None:
         self.flush()

@@ -21,7 +21,7 @@ from kafkafmt.cli.options import (
     log_options,
     on_corrupt_option,
 )
-from kafkafmt.cli.output import ended_by_signals, in_words, notify, print_json, size_in_words
+from kafkafmt.cli.output import echo, ended_by_signals, in_words, notify, print_json, size_in_words
 from kafkafmt.cli.record_options import time_range, time_range_options, topics_option
 from kafkafmt.mirror.addresses import Address, ClusterAddress
 from kafkafmt.mirror.group_selection import GroupSelection
@@ -210,12 +210,12 @@ def _print_plan(running: Restore, *, as_json: bool) -> None:
         bounds = [one for partition, one in running.bounds().items() if partition.topic == topic.topic]
         offsets = sum(end - start for start, end in bounds)
         state = "exists" if topic.is_there else "is created"
-        click.echo(
+        echo(
             f"{topic.topic} -> {topic.target} ({state}): {in_words(topic.partitions, 'partition')}, "
             f"{in_words(offsets, 'offset')}"
         )
     _notify_refused(running)
-    click.echo(
+    echo(
         f"{in_words(len(running.topics), 'topic')}, {in_words(len(running.groups), 'group')}: nothing changed"
     )
 
@@ -265,7 +265,7 @@ def _print_summary(running: Restore, *, as_json: bool) -> None:
         parts.append(f"skipped: {in_words(len(statistics.skipped), 'damaged range')}")
     if statistics.possibly_doubled:
         parts.append(f"possibly doubled: {in_words(statistics.possibly_doubled, 'record')}")
-    click.echo("restored " + "; ".join(parts))
+    echo("restored " + "; ".join(parts))
     _notify_refused(running)
     for target, kept in running.kept_retention.items():
         values = ", ".join(

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kafkafmt.cli.options import Decorator, json_option, options
-from kafkafmt.cli.output import notify, plural_of, print_json, print_table, time_in_words
+from kafkafmt.cli.output import echo, notify, plural_of, print_json, print_table, time_in_words
 from kafkafmt.cli.parquet import SourceError, write_groups
 from kafkafmt.cli.rows import Row, text_or_base64
 from kafkafmt.cli.values import FILE
@@ -94,7 +94,7 @@ def _print_tables(
     is_empty = True
     while part := list(islice(rows, _TABLE_ROWS)):
         if not is_empty:
-            click.echo()
+            echo()
         is_empty = False
         shown = [field for field in fields if any(row[field.name] not in (None, [], {}, "") for row in part)]
         columns = [_heading(field) for field in shown]

@@ -21,6 +21,7 @@ from kafkafmt.cli.options import (
     options,
     zstd_fallback_option,
 )
+from kafkafmt.cli.output import echo
 from kafkafmt.cli.server_options import (
     connections_per_ip_option,
     downconversion_codec_option,
@@ -221,7 +222,7 @@ def serve(
     configure_logs(asked.log_format, asked.log_level)
 
     def on_listening(host: str, port: int) -> None:
-        click.echo(f"listening on {Address(host, port)}")
+        echo(f"listening on {Address(host, port)}")
         for event, about in _warnings(asked, sasl_users):
             structlog.get_logger().warning(event, **about)
 

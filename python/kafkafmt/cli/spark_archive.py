@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkafmt.cli.help import HelpCommand
-from kafkafmt.cli.output import print_table, size_in_words
+from kafkafmt.cli.output import echo, print_table, size_in_words
 from kafkafmt.cli.values import LocalPath
 
 if TYPE_CHECKING:
@@ -62,4 +62,4 @@ def _print(out: Path, archive: Archive) -> None:
         for found in archive.distributions
     ]
     print_table(_COLUMNS, rows, f"{out}: {size_in_words(out.stat().st_size)}, for *{archive.native_suffix}")
-    click.echo(f"\nspark-submit --py-files {out}, or kafkafmt.spark.register(spark, {str(out)!r})")
+    echo(f"\nspark-submit --py-files {out}, or kafkafmt.spark.register(spark, {str(out)!r})")

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import click
-
 from kafkafmt.cli.engines import spark_job
 from kafkafmt.cli.output import (
+    echo,
     in_words,
     notify,
     print_json,
@@ -48,9 +47,9 @@ def run_summary(
             print_json(asdict(report))
     else:
         print_table(_COLUMNS, map(_cells, reports))
-        click.echo()
+        echo()
         for report in reports:
-            click.echo(f"{_name(report)}: clients need {_needs_in_words(report)}")
+            echo(f"{_name(report)}: clients need {_needs_in_words(report)}")
     for report in reports:
         if report.damaged_stretches:
             damage = in_words(report.damaged_stretches, "damaged range")

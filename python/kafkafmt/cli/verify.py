@@ -13,6 +13,7 @@ from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import json_option, key_ring_option
 from kafkafmt.cli.output import (
     damage_in_words,
+    echo,
     in_words,
     notify,
     print_json,
@@ -97,7 +98,7 @@ def run_verify(
         print_table(_COLUMNS, map(_cells, checks))
         for check in checks:
             _report(check)
-        click.echo(f"\n{_totals_in_words(totals(checks))}")
+        echo(f"\n{_totals_in_words(totals(checks))}")
     else:
         notify(_totals_in_words(totals(checks)))
     return 1 if any(check.status in ("damaged", "failed") for check in checks) else 0

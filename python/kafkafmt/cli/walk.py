@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SoundBatches:
-    """Neighbouring batches whose CRCs are correct. max_decompressed_bytes: the limit for each."""
+    """Neighbouring batches whose CRCs are correct.
+
+    max_decompressed_bytes: the limit for each.
+    misplaced: the damage of those whose offsets do not ascend: no CRC covers a base offset.
+    """
 
     run: BatchRun
     max_decompressed_bytes: int
+    misplaced: tuple[DamageFound, ...]
 
     def batches(self) -> Iterator[RecordBatch]:
         return (RecordBatch(self.run, number, self.max_decompressed_bytes) for number in range(len(self.run)))
@@ -61,9 +66,6 @@ class DamageFound:
 def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | DamagedBatch | DamageFound]:
     """Yield all batches in order, also those with a wrong CRC. After damage, continue with the next valid batch.
 
-    A batch whose CRC is correct and whose offsets do not ascend is yielded, and then reported: no CRC covers its base
-    offset.
-
     progress: called before each run and at the end, with the number of bytes passed since its last call.
     """
     with source.open() as records:
@@ -80,9 +82,8 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
                         stop = len(run) if valid.all() else int(valid.argmin())
                         if stop:
                             sound = slice_run(run, 0, stop)
-                            yield SoundBatches(sound, records.max_decompressed_bytes)
-                            for damage in _out_of_order(source, sound, expected_offset or least_offset):
-                                yield DamageFound(damage_row(damage))
+                            misplaced = tuple(_out_of_order(source, sound, expected_offset or least_offset))
+                            yield SoundBatches(sound, records.max_decompressed_bytes, misplaced)
                             last = RecordBatch(run, stop - 1, records.max_decompressed_bytes)
                             position, expected_offset = last.position + last.size_in_bytes, last.next_offset
                         if stop < len(run):
@@ -100,10 +101,10 @@ def walk(source: SourceFile, progress: Progress) -> Iterator[SoundBatches | Dama
             progress(size - reported)
 
 
-def _out_of_order(source: SourceFile, run: BatchRun, next_offset: int) -> Iterator[Damage]:
+def _out_of_order(source: SourceFile, run: BatchRun, next_offset: int) -> Iterator[DamageFound]:
     for number in out_of_order(run.index, next_offset).nonzero()[0].tolist():
         expected = int(run.index["last_offset"][number - 1]) + 1 if number else next_offset
-        yield _misplaced(source, run, number, expected, f"{expected} or more")
+        yield DamageFound(damage_row(_misplaced(source, run, number, expected, f"{expected} or more")))
 
 
 def _misplaced(

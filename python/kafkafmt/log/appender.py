@@ -26,7 +26,12 @@ from kafkafmt._util.files import (
     write_durably,
 )
 from kafkafmt._util.locks import try_lock
-from kafkafmt.log.batch_writer import ensure_ascending, ensure_segment_bytes, write_all
+from kafkafmt.log.batch_writer import (
+    ensure_ascending,
+    ensure_segment_bytes,
+    segment_base_offset,
+    write_all,
+)
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, CheckpointError, LogStartOffsets
 from kafkafmt.log.growing_segment import GrowingSegment
 from kafkafmt.log.indexes import (
@@ -150,10 +155,10 @@ class LogAppender(Closing):
             fitting = self._segment.fitting(run.index[first:stop], self.segment_bytes)
             is_new = not self._segment.size_in_bytes
             if first + fitting < stop and not is_new:
-                self._roll(RecordBatch(run, first).base_offset)
+                self._roll(segment_base_offset(run, first, self.next_offset))
                 continue
             if is_new:
-                self.begin_at(RecordBatch(run, first).base_offset)
+                self.begin_at(segment_base_offset(run, first, self.next_offset))
             self._append(run, first, first + fitting)
             first += fitting
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.files import naming_errors
-from kafkafmt.errors import InvalidRecordError
+from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.indexes import DEFAULT_INDEX_INTERVAL_BYTES, IndexBuilder, TimestampOffset
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.runs import first_offsets, out_of_order
 
 if TYPE_CHECKING:
@@ -111,6 +112,18 @@ def ensure_segment_bytes(segment_bytes: int) -> None:
     """Raise ValueError if `segment_bytes` is not 1 to 2^31 - 1."""
     if not 1 <= segment_bytes <= MAX_INT32:
         raise ValueError(f"segment_bytes: expected 1 to 2^31 - 1, found {segment_bytes}")
+
+
+def segment_base_offset(run: BatchRun, number: int, log_end: int) -> int:
+    """Return the base offset of a segment that begins with a batch of a run. log_end: the end of the log before it.
+
+    It is the batch's first offset. The header of a v0/v1 wrapper has none, so the wrapper is opened. One that cannot be
+    opened may be copied all the same: the segment then begins at the end of the log.
+    """
+    try:
+        return RecordBatch(run, number).base_offset
+    except KafkaFormatError:
+        return max(log_end, int(run.index["last_offset"][number]) - MAX_INT32)
 
 
 def ensure_ascending(rows: NDArray[np.void], next_offset: int, path: Path) -> None:

@@ -29,7 +29,12 @@ from kafkafmt._util.files import (
     write_durably,
 )
 from kafkafmt._util.locks import locked_folder, take_over, wait_for_lock
-from kafkafmt.log.batch_writer import BatchWriter, ensure_ascending, ensure_segment_bytes
+from kafkafmt.log.batch_writer import (
+    BatchWriter,
+    ensure_ascending,
+    ensure_segment_bytes,
+    segment_base_offset,
+)
 from kafkafmt.log.indexes import (
     DEFAULT_INDEX_INTERVAL_BYTES,
     AbortedTransaction,
@@ -266,7 +271,7 @@ class PartitionLogWriter:
             if self._segment is None:
                 self._segment = SegmentWriter(
                     self.folder,
-                    RecordBatch(run, first).base_offset,
+                    segment_base_offset(run, first, self.next_offset),
                     index_interval_bytes=self.index_interval_bytes,
                 )
             stop = self._segment._batch_writer.fitting(run.index[first:], self.segment_bytes) + first

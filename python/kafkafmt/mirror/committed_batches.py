@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from _kafkafmt.batches.producer_state import set_producer_state
 from _kafkafmt.batches.scan import BatchRun, scan
+from kafkafmt.mirror.protocols import adjacent_batches
+from kafkafmt.records.runs import select_batches
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.loop import Transform
@@ -32,9 +34,7 @@ def without_transactions(run: BatchRun) -> BatchRun:
     transactional = run.index["is_transactional"] & ~run.index["is_control"]
     if not transactional.any():
         return run
-    data = bytearray().join(run.batch(number) for number in range(len(run)))
-    view = memoryview(data)
-    for row in scan(view)[0].index[transactional]:
-        start = int(row["position"])
-        set_producer_state(view[start : start + int(row["size"])], -1, -1, -1)
+    view = memoryview(bytearray().join(adjacent_batches(run)))
+    for batches in adjacent_batches(select_batches(scan(view)[0], transactional)):
+        set_producer_state(batches, -1, -1, -1)
     return scan(view)[0]

@@ -17,7 +17,7 @@ from kafkafmt.columns.read import BinaryColumn, HeadersColumn
 from kafkafmt.convert.chunks import ConvertedChunks
 from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.mirror.handlers import Handler, NewRecord, handled_record
-from kafkafmt.mirror.protocols import contiguous_ranges
+from kafkafmt.mirror.protocols import adjacent_batches
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.batch import RecordBatch
 
@@ -28,12 +28,8 @@ if TYPE_CHECKING:
 
 def contiguous_records(run: BatchRun, max_decompressed_bytes: int) -> Iterator[MemoryRecords]:
     """Yield the batches of a run as record sets, one for each range of adjacent batches."""
-    rows = run.index
-    view = memoryview(run.buffer)
-    for first, stop in contiguous_ranges(run):
-        start = int(rows["position"][first]) - run.origin
-        end = int(rows["position"][stop - 1]) + int(rows["size"][stop - 1]) - run.origin
-        yield MemoryRecords(view[start:end], max_decompressed_bytes=max_decompressed_bytes)
+    for batches in adjacent_batches(run):
+        yield MemoryRecords(batches, max_decompressed_bytes=max_decompressed_bytes)
 
 
 def deep_transform(codec: Codec | None, handler: Handler | None, max_decompressed_bytes: int) -> Transform:

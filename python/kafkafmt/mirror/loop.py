@@ -24,7 +24,7 @@ from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, Source
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
 from kafkafmt.mirror.targets.topic_messages import report_unknown_records
 from kafkafmt.mirror.upkeep import TopicUpkeep
-from kafkafmt.records.trimming import base_offset_of
+from kafkafmt.records.batch import RecordBatch
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -308,7 +308,7 @@ class Mirror:
         )
 
     def _take(self, found: SourceRun) -> None:
-        topic_partition, run = found
+        topic_partition, run, _ = found
         position: int | None = None
         try:
             for moved in self._transform(topic_partition, run):
@@ -316,15 +316,15 @@ class Mirror:
                 position = int(moved.index["last_offset"][-1]) + 1
         except HandlerError as error:
             number = int(run.index["last_offset"].searchsorted(error.resume_offset))
-            self._stop(Stopped(topic_partition, base_offset_of(run, number), str(error)))
+            self._stop(Stopped(topic_partition, self._begin_of(found, number), str(error)))
             raise MirrorError(str(error)) from error.__cause__
         except (PartitionError, KafkaFormatError) as error:
             offset = error.base_offset if isinstance(error, KafkaFormatError) else error.offset
-            begin = base_offset_of(run) if position is None else position
+            begin = self._begin_of(found) if position is None else position
             self._stop(Stopped(topic_partition, max(offset or 0, begin), self._message_of(error)))
             return
         except Exception as error:  # the source's position is after the run already
-            self._stop(Stopped(topic_partition, base_offset_of(run), str(error) or type(error).__name__))
+            self._stop(Stopped(topic_partition, self._begin_of(found), str(error) or type(error).__name__))
             raise
         held = self._target.held_bytes()
         self._memory.under_way(held)
@@ -333,6 +333,13 @@ class Mirror:
         elif self._target.held_bytes(topic_partition) > self._max_under_way // _SHARE:
             self._full.add(topic_partition)
             self._source.pause([topic_partition])
+
+    def _begin_of(self, found: SourceRun, number: int = 0) -> int:
+        """Return the first offset of a batch; of a wrapper that cannot be opened, the end of the batch before it."""
+        try:
+            return RecordBatch(found.run, number, self._options.memory.max_decompressed_bytes).base_offset
+        except KafkaFormatError:
+            return int(found.run.index["last_offset"][number - 1]) + 1 if number else found.position
 
     def _message_of(self, error: Exception) -> str:
         if not isinstance(error, DecompressionLimitError):

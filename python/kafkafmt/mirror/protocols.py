@@ -23,10 +23,14 @@ FROM_START = -1
 
 
 class SourceRun(NamedTuple):
-    """Batches of a partition to be mirrored, in order. They are valid until the source yields the next value."""
+    """Batches of a partition to be mirrored, in order. They are valid until the source yields the next value.
+
+    position: the source's position before them.
+    """
 
     topic_partition: TopicPartition
     run: BatchRun
+    position: int
 
 
 class Membership(NamedTuple):
@@ -262,6 +266,14 @@ def contiguous_ranges(run: BatchRun) -> Iterator[tuple[int, int]]:
     ends = rows["position"] + rows["size"]
     edges = [0, *((rows["position"][1:] != ends[:-1]).nonzero()[0] + 1).tolist(), len(rows)]
     yield from pairwise(edges)
+
+
+def adjacent_batches(run: BatchRun) -> Iterator[memoryview]:
+    """Yield the bytes of each range of adjacent batches of a run."""
+    starts = run.index["position"] - run.origin
+    ends, view = starts + run.index["size"], memoryview(run.buffer)
+    for first, stop in contiguous_ranges(run):
+        yield view[starts[first] : ends[stop - 1]]
 
 
 def record_count(run: BatchRun) -> int:

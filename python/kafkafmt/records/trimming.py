@@ -123,6 +123,8 @@ def runs_before(run: BatchRun, end_offset: int) -> Iterator[BatchRun]:
     stop = int((run.index["last_offset"] < end_offset).sum())
     if stop:
         yield slice_run(run, 0, stop)
+    if stop and run.index["last_offset"][stop - 1] == end_offset - 1:
+        return
     # A wrapper has -1 there. Only its records have its first offset.
     if stop < len(run) and run.index["base_offset"][stop] < end_offset:
         cut = cut_run(run, stop, end_offset)

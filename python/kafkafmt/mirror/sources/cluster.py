@@ -279,13 +279,13 @@ class ClusterSource(Source):
     ) -> Iterator[SourceRun | SourceDamage]:
         """Yield a run without the records from an end in time on; damage for a batch that cannot be cut."""
         cut = self._cuts.get(topic_partition)
-        if cut is None:
-            yield SourceRun(topic_partition, run)
-            return
         offset = self._positions[topic_partition]
+        if cut is None:
+            yield SourceRun(topic_partition, run, offset)
+            return
         try:
             for part in runs_before(run, cut):
-                yield SourceRun(topic_partition, part)
+                yield SourceRun(topic_partition, part, offset)
                 offset = int(part.index["last_offset"][-1]) + 1
         except KafkaFormatError as error:
             yield SourceDamage(topic_partition, offset, cut, str(error))

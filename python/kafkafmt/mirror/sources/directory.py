@@ -142,11 +142,15 @@ class DirectorySource(Source):
         for topic_partition, reader in list(self._readers.items()):
             if topic_partition in self._paused:
                 continue
+            position = reader.offset
             read = reader.read(self._bound(topic_partition))
             self._keep_open(topic_partition, reader)
             if read is not None:
                 found = True
-                yield read if isinstance(read, SourceDamage) else SourceRun(topic_partition, read)
+                if isinstance(read, SourceDamage):
+                    yield read
+                else:
+                    yield SourceRun(topic_partition, read, position)
         if found:
             return
         time.sleep(min(timeout, _LOOK_SECONDS))

@@ -21,7 +21,6 @@ from kafkafmt.mirror.statistics import Moved, Statistics
 from kafkafmt.mirror.targets.cluster import Sent
 from kafkafmt.net import Producer, UndeliveredError
 from kafkafmt.records.runs import chunk_ranges, first_offset, slice_run
-from kafkafmt.records.trimming import base_offset_of
 
 if TYPE_CHECKING:
     from kafkafmt.client.accumulator import RecordsFuture
@@ -58,17 +57,22 @@ class RecordSender:
         if self._handler is None and not self._repartitions:
             yield from self._send_columns(topic_partition, run)
             return
+        position: int | None = None
         for part in _parts(run):
-            yield from self._send_seen(topic_partition, part)
+            yield from self._send_seen(topic_partition, part, position)
+            position = int(part.index["last_offset"][-1]) + 1
 
-    def _send_seen(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
+    def _send_seen(
+        self, topic_partition: TopicPartition, run: BatchRun, position: int | None
+    ) -> Iterator[Sent]:
+        """Send a part of a run. position: the end of the part before it."""
         try:
             sources, by_partition = self._seen(topic_partition, run)
         except HandlerError as error:
-            error.resume_offset = base_offset_of(run)
+            error.resume_offset = first_offset(run)
             raise
         except KafkaFormatError as error:
-            raise PartitionError(str(error), base_offset_of(run)) from None
+            raise PartitionError(str(error), position) from None
         if not sources:
             return
         futures = [

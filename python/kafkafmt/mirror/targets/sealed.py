@@ -22,13 +22,12 @@ import structlog
 from kafkafmt._util.descriptors import max_open_logs
 from kafkafmt._util.staging import StagedFolder
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.batch_writer import ensure_ascending
+from kafkafmt.log.batch_writer import ensure_ascending, segment_base_offset
 from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.log.topic_properties import SEGMENT_BYTES
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target, contiguous_ranges, record_count
 from kafkafmt.mirror.statistics import Moved
 from kafkafmt.mirror.targets.spool import SealedSegment, SpooledSegment
-from kafkafmt.records.batch import RecordBatch
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -238,7 +237,7 @@ class SealedTarget(Target):
                 self._spool.path / str(next(self._names)),
                 topic_partition,
                 self._topic_ids.get(topic_partition),
-                RecordBatch(run, first).base_offset,
+                segment_base_offset(run, first, self._ends[topic_partition]),
                 producers,
             )
         self._open.move_to_end(topic_partition)

@@ -86,6 +86,7 @@ class TransactionalTarget(ClusterTarget):
         self._store, self._open_sender, self._source = store, open_sender, source
         self._at, self._names = cluster, options.names
         self._follows = options.is_following
+        self._most_decompressed = options.memory.max_decompressed_bytes
         membership = source.membership()
         self._prefix = derived_group(source.name, cluster.id) if membership is None else membership.group
         self._ids: list[str] = []  # the transactional ids of this process; the last one is in use
@@ -231,7 +232,10 @@ class TransactionalTarget(ClusterTarget):
             if not isinstance(cause, kafka_errors.KafkaError):
                 raise
             # A part of the run may be in the transaction, and is not in the map.
-            offset = under_way[-1].next_offset if len(under_way) > before else base_offset_of(run)
+            is_begun = len(under_way) > before
+            offset = (
+                under_way[-1].next_offset if is_begun else base_offset_of(run, 0, self._most_decompressed)
+            )
             if isinstance(cause, REFUSALS):
                 stopped = Stopped(topic_partition, max(offset, error.offset or 0), str(error))
                 self._refused[topic_partition] = stopped
