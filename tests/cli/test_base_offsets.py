@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.logs import is_one_line, json_lines, run
-from log.samples import batch, batches, name, put_segment
-
-
-def moved(data: bytes, base_offset: int) -> bytes:
-    """A batch with another base offset."""
-    return base_offset.to_bytes(8, "big") + data[8:]
+from log.samples import batch, batches, moved, name, put_segment
 
 
 @pytest.fixture

@@ -32,6 +32,11 @@ def batches(base_offset: int, stop_offset: int, count: int = 1, **fields: Any) -
     return [batch(offset, count, **fields) for offset in range(base_offset, stop_offset, count)]
 
 
+def moved(data: bytes, base_offset: int) -> bytes:
+    """A batch with another base offset. No CRC covers it."""
+    return base_offset.to_bytes(8, "big") + data[8:]
+
+
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     """A control batch that ends a producer's transaction."""
     builder = kf.RecordBatchBuilder(

@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 import kafkafmt as kf
 from file_limits import file_size_limit
@@ -19,6 +18,7 @@ from kafkafmt._util.files import open_regular
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, SegmentWriter
 from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.records.runs import whole_batches
+from log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 
 def contents(folder: Path) -> bytes:

@@ -17,7 +17,7 @@ from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import Isolation, TopicPartition
-from log.samples import DAY, batch, batches, marker, put_segment, transactional
+from log.samples import DAY, batch, batches, marker, moved, put_segment, transactional
 
 PARTITION = TopicPartition("t", 0)
 
@@ -244,11 +244,6 @@ def test_read_when_segments_before_the_next_one_are_gone_then_tells_of_deleted_o
             path.unlink()
     assert offsets(reader) == list(range(30, 50))
     assert gone == ([(10, 30)] if is_deleted else [])
-
-
-def moved(data: bytes, base_offset: int) -> bytes:
-    """A batch whose base offset is another one: no CRC covers it."""
-    return base_offset.to_bytes(8, "big") + data[8:]
 
 
 def read_all(

@@ -8,12 +8,7 @@ import pytest
 
 import kafkafmt as kf
 from kafkafmt.jobs.repair import PartitionReport, repair
-from log.samples import DAY, batch, put_segment
-
-
-def moved(data: bytes, base_offset: int) -> bytes:
-    """A batch whose base offset is another one: no CRC covers it."""
-    return base_offset.to_bytes(8, "big") + data[8:]
+from log.samples import DAY, batch, moved, put_segment
 
 
 def compacted(base_offset: int, count: int, kept: set[int]) -> bytes:
