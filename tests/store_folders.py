@@ -61,7 +61,7 @@ def run_killed(steps: int, *arguments: object) -> subprocess.CompletedProcess[st
     If it is not killed, its last line on stderr is their number.
     """
     line = [sys.executable, "-c", _KILLED, str(steps), *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=500, check=False)
 
 
 def steps_of(*arguments: object) -> int:

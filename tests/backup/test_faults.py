@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from backup.stored import StoredBackup, log_of, s3, write_key_ring
 from cli.logs import run
+from file_limits import file_size_limit
 from kafkafmt import codecs
 from kafkafmt.backup import Verification
 from kafkafmt.log import LogDirectory
@@ -81,12 +81,8 @@ def test_verify_when_the_disk_for_temporary_files_is_full_then_that_is_an_error_
     ring = write_key_ring(tmp_path) if is_encrypted else None
     backup = StoredBackup(tmp_path / "backup", tmp_path, ring)
     backup.grow()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    try:
+    with file_size_limit(100):
         ended = run("backup", "verify", backup.target, *([] if ring is None else ["--key-ring", ring]))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ended.exit_code == 2
     assert "finding" not in ended.output
     assert "kafkafmt-verify-" in ended.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ def shared_broker(folder: Path, kafka: Kafka) -> Iterator[Broker]:
                 if address.exists():
                     continue
                 broker = Broker(folder, kafka=kafka)
+                # Of a broker that failed to start, or that was stopped before another worker needed one.
+                shutil.rmtree(broker.log_dir, ignore_errors=True)
                 broker.start()
                 staged = folder / "address.new"
                 staged.write_text(json.dumps([broker.port, broker.pid]))

@@ -115,8 +115,12 @@ class ThreeBrokers:
         (created,) = self._ask(request, 5).topics
         if created.error_code:
             raise BrokerRefusalError(f"create {name}", created.error_code, created.error_message)
+        self.wait_until(lambda: len(self._partitions(name)) == len(leaders))
         for number, leader in enumerate(leaders):
-            self.wait_until(lambda n=number, wanted=leader: self.leader(name, n) == wanted)  # type: ignore[misc]
+            if is_replicated:  # another one leads if the cluster has given this one up for a moment
+                self.elect(name, number, leader)
+            else:
+                self.wait_until(lambda n=number, wanted=leader: self.leader(name, n) == wanted)  # type: ignore[misc]
         if is_replicated:
             self.wait_until(lambda: all(len(p.isr_nodes) == len(NODES) for p in self._partitions(name)))
             for node in NODES:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -574,8 +575,11 @@ def test_segment_of_someone_else_when_where_a_further_part_goes_then_is_never_re
 def test_two_attempts_at_once_when_at_the_same_segments_then_both_end_well(log: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     arguments = command("convert", log.parent, target, "--to-magic", 1, "--json")
-    processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    summaries = [json_lines(process.communicate(timeout=120)[0])[-1]["summary"] for process in processes]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(started(arguments, stdout=subprocess.PIPE, text=True)) for _ in range(3)
+        ]
+        summaries = [json_lines(process.communicate()[0])[-1]["summary"] for process in processes]
     assert [summary["failed"] for summary in summaries] == [0, 0, 0]
     assert sum(summary["converted"] for summary in summaries) == len(segments(log))
     assert run("inspect", "--verify", target).exit_code == 0

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
+from child_processes import started
 from cli.logs import (
     command,
     flip,
@@ -292,15 +293,14 @@ def test_batch_when_its_base_offset_is_damaged_then_is_shown_and_told(
 def test_reader_that_closes_the_pipe_when_listing_then_ends_quietly_as_by_sigpipe(tmp_path: Path) -> None:
     """Not with 0, which says that there is no damage, and that all was done."""
     log = write_log(tmp_path / "orders-0", 400)
-    process = subprocess.Popen(
-        command("inspect", log, "--records", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(30) == 128 + signal.SIGPIPE
+    arguments = command("inspect", log, "--records", "--json")
+    with started(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 128 + signal.SIGPIPE
 
 
 def test_listing_when_the_file_is_large_then_holds_little_of_it(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from cli.logs import command, run, run_process, write_log
+from file_limits import file_size_limit
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.cli.output import print_table
 
@@ -67,12 +67,8 @@ def test_target_when_its_disk_is_full_then_the_error_names_it_and_not_the_source
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     write_log(source / "orders-0", segment_bytes=100_000)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
+    with file_size_limit(1000):
         ended = run(name, source, target, *(("--to-magic", 1, "--jobs", 1) if name == "convert" else ()))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ended.exit_code == (1 if name == "convert" else 2)
     told = next(line for line in ended.stderr.splitlines() if "File too large" in line)
     assert "target" in told

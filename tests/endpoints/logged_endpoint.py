@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from endpoints.endpoint_process import HOST, SERVE, EndpointProcess
 
-_SECONDS = 60
+_SECONDS = 150
 
 
 class LoggedEndpoint(EndpointProcess):

@@ -32,7 +32,7 @@ class _OnLoop:
         self._listener = listen(HOST, 0)
         self.address: tuple[str, int] = self._listener.getsockname()
         self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="endpoint")
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="endpoint", daemon=True)
         self._endpoint: Endpoint | Gateway
 
     @property

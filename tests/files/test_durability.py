@@ -10,7 +10,7 @@ import pytest
 from cli.logs import run, write_log
 from kafkafmt._util.files import make_folder, replace_file, sync_path
 from kafkafmt.jobs.repair import repair_in_place
-from kafkafmt.log import LogAppender, PartitionLogWriter
+from kafkafmt.log import LogAppender, PartitionLogWriter, SegmentWriter
 from kafkafmt.storage import storage_of, write_file
 from log.samples import batches, marker, transactional
 from repair.damaged import damaged_log
@@ -69,6 +69,23 @@ def test_aborted_transaction_when_its_marker_is_appended_then_the_index_that_tel
         appender.append(transactional(0, 1) + marker(1, 1, commit=False))
         assert list(folder.glob("a-0/*.txnindex"))
         assert syncs.lost(folder, {".lock", *(f"{0:020}{suffix}" for suffix in (".log", *INDEXES))}) == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda folder: SegmentWriter(folder, 0).__exit__(None, None, None), id="segment"),
+        pytest.param(lambda folder: PartitionLogWriter(folder).__exit__(None, None, None), id="log"),
+        pytest.param(lambda folder: LogAppender(folder).close(), id="appender"),
+    ],
+)
+def test_folders_when_a_writer_makes_them_then_the_entry_of_each_is_durable(
+    folder: Path, syncs: Syncs, write: Callable[[Path], None]
+) -> None:
+    """What is durable in a folder is lost with the folder."""
+    write(folder / "backup" / "orders-0")
+    entries = {f"the entry of {name}" for name in ("backup", "backup/orders-0")}
+    assert entries.isdisjoint(syncs.lost(folder))
 
 
 def put(path: Path) -> None:

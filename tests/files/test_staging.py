@@ -17,8 +17,6 @@ import pytest
 from kafkafmt._util.files import NotRegularFileError
 from kafkafmt._util.locks import locked_file, try_lock
 from kafkafmt._util.staging import StagedFolder, staged_file
-from kafkafmt.log import LogAppender, PartitionLogWriter, SegmentWriter
-from kafkafmt.storage import LOCAL
 
 KILLED = """
 import os, signal, sys
@@ -143,34 +141,6 @@ def test_file_when_it_is_published_then_flushes_the_file_before_the_rename_and_t
         file.write(b"content")
     StagedFolder(tmp_path / "folder").publish()
     assert steps == ["flush file", "rename", "flush folder", "flush folder", "rename", "flush folder"]
-
-
-WRITERS: dict[str, Callable[[Path], None]] = {
-    "segment": lambda folder: SegmentWriter(folder, 0).__exit__(None, None, None),
-    "log": lambda folder: PartitionLogWriter(folder).__exit__(None, None, None),
-    "appender": lambda folder: LogAppender(folder).close(),
-    "object": lambda folder: LOCAL.write(folder / "object", [b"content"]),
-    "new object": lambda folder: LOCAL.write_new(folder / "object", [b"content"]),
-}
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_folders_when_a_writer_makes_them_then_the_entry_of_each_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """What is durable in a folder is lost with the folder."""
-    flushed: set[int] = set()
-    fsync = os.fsync
-
-    def noted_fsync(descriptor: int) -> None:
-        flushed.add(os.fstat(descriptor).st_ino)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    WRITERS[name](tmp_path / "backup" / "logs" / "orders-0")
-    assert {
-        one.stat().st_ino for one in (tmp_path, tmp_path / "backup", tmp_path / "backup" / "logs")
-    } <= flushed
 
 
 @pytest.mark.parametrize(("is_private", "mode"), [(True, 0o700), (False, 0o755)])

@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from broker.broker import Broker
+from child_processes import started
 from cli.logs import run
 from jobs.limited import MEMORY_BYTES, told
 from jobs.limited_live import THREADS
@@ -44,9 +46,9 @@ def topic(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Logs:
     return logs
 
 
-def started(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "jobs.limited_live", *map(str, arguments)],
+def running(*arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(
+        [sys.executable, "-m", "jobs.limited_live", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -84,7 +86,8 @@ def expected_digest(logs: Logs, changes: Sequence[tuple[int, list[int]]], record
 def test_replay_of_a_cluster_when_two_threads_share_256_mib_then_is_what_brute_force_finds(
     broker: Broker, topic: Logs, tmp_path: Path
 ) -> None:
-    seen = result_of(started("replay", broker.bootstrap, "t", tmp_path))
+    with running("replay", broker.bootstrap, "t", tmp_path) as process:
+        seen = result_of(process)
     assert seen["records"] == sum(map(len, topic.values()))
     assert seen["digest"] == expected_digest(topic, seen["changes"], seen["records"])
     assert len(seen["changes"]) >= 2
@@ -94,10 +97,12 @@ def test_replay_of_a_cluster_when_two_threads_share_256_mib_then_is_what_brute_f
 def test_table_of_a_cluster_when_two_threads_share_256_mib_then_is_what_brute_force_finds(
     broker: Broker, topic: Logs, tmp_path: Path
 ) -> None:
-    both = [
-        result_of(one)
-        for one in [started("table", broker.bootstrap, "t", tmp_path, thread) for thread in range(THREADS)]
-    ]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(running("table", broker.bootstrap, "t", tmp_path, thread))
+            for thread in range(THREADS)
+        ]
+        both = [result_of(process) for process in processes]
     assert sum(seen["mib"] for seen in both) <= MEMORY_BYTES / MIB
     assert all(seen["changes"] >= 2 for seen in both)
     latest: dict[tuple[int, bytes], bytes | None] = {}

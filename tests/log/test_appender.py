@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 import kafkafmt as kf
 from file_limits import file_size_limit
@@ -19,6 +18,7 @@ from kafkafmt._util.files import open_regular
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, SegmentWriter
 from kafkafmt.log.producer_states import ProducerStates
 from kafkafmt.records.runs import whole_batches
+from log.samples import batch, batches, entries, marker, name, offsets, put_segment, transactional
 
 
 def contents(folder: Path) -> bytes:
@@ -404,10 +404,12 @@ def test_log_when_read_while_it_grows_then_only_whole_batches_are_seen(tmp_path:
     with LogAppender(tmp_path, segment_bytes=200_000) as log:
         reader = threading.Thread(target=read)
         reader.start()
-        for start in range(0, 4000, 40):
-            log.append(b"".join(batches(start, start + 40, 4, size=500)))
-        ended.set()
-        reader.join()
+        try:
+            for start in range(0, 4000, 40):
+                log.append(b"".join(batches(start, start + 40, 4, size=500)))
+        finally:
+            ended.set()
+            reader.join()
     assert not failures
 
 

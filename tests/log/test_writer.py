@@ -524,11 +524,13 @@ def test_reader_beside_a_writer_sees_whole_segments_with_indexes_only(tmp_path: 
 
     reader = threading.Thread(target=read)
     reader.start()
-    with PartitionLogWriter(tmp_path, segment_bytes=4 * len(batch(0))) as writer:
-        for one in batches(0, 120):
-            writer.append(one)
-    done.set()
-    reader.join()
+    try:
+        with PartitionLogWriter(tmp_path, segment_bytes=4 * len(batch(0))) as writer:
+            for one in batches(0, 120):
+                writer.append(one)
+    finally:
+        done.set()
+        reader.join()
     assert problems == []
     assert max(seen) == 120
 

@@ -22,7 +22,7 @@ class Caller:
         self._behind = budget.waiting
         self.reservation = None
         self.error: MemoryBudgetError | None = None
-        self._thread = threading.Thread(target=self._reserve)
+        self._thread = threading.Thread(target=self._reserve, daemon=True)
         self._thread.start()
 
     def _reserve(self) -> None:
@@ -505,7 +505,7 @@ def test_budget_when_threads_take_and_give_in_many_ways_then_all_is_back_and_nev
                     part.release()
             reservation.release()
 
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=use, args=(number,), daemon=True) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -64,7 +64,7 @@ def test_debug_log_when_clients_have_a_password_then_does_not_tell_it(
     log = tmp_path / "mirror.log"
     with Mirror(*places, "--once", *options, "--log-level", "debug", log=log) as running:
         summary = running.summary(status=0 if password == PASSWORD else 2)
-    assert summary == {} or summary["records"] == 100
+    assert summary.get("records") == (100 if password == PASSWORD else None)
     for said in (running.said, its_log.read_text()):
         assert said
         assert PASSWORD not in said

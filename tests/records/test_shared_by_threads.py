@@ -228,11 +228,13 @@ def build_beside_appends(builder: kf.RecordBatchBuilder) -> list[bytes]:
 
     thread = threading.Thread(target=append)
     thread.start()
-    for _ in range(20):
-        with suppress(RuntimeError):
-            built.append(builder.build())
-    is_over.set()
-    thread.join()
+    try:
+        for _ in range(20):
+            with suppress(RuntimeError):
+                built.append(builder.build())
+    finally:
+        is_over.set()
+        thread.join()
     return built
 
 

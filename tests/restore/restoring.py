@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from cli.logs import run
-from client.cluster import Cluster, Record
+from client.cluster import READ_SECONDS, Cluster, Record
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 
@@ -93,7 +93,7 @@ def first_record_of(cluster: Cluster, group: str, topic: str, partition: int = 0
     consumer = Consumer(settings)
     try:
         consumer.assign([TopicPartition(topic, partition)])
-        message = consumer.poll(30)
+        message = consumer.poll(READ_SECONDS)
         assert message is not None
         if message.error() is not None:
             assert message.error().name() == "_PARTITION_EOF", message.error()

@@ -131,7 +131,7 @@ def test_tail_when_closed_while_it_waits_then_ends(tmp_path: Path) -> None:
     put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
     found: list[int] = []
     with kf.scan(tmp_path).tail(poll_seconds=3600) as tail:
-        reader = Thread(target=lambda: found.extend(offsets_of(tail)))
+        reader = Thread(target=lambda: found.extend(offsets_of(tail)), daemon=True)
         reader.start()
     reader.join(60)
     assert not reader.is_alive()

@@ -565,7 +565,7 @@ def test_cache_gives_back_from_another_thread_while_its_own_uses_it(written: Wri
                 pass
         ends.set()
 
-    thread = threading.Thread(target=press)
+    thread = threading.Thread(target=press, daemon=True)
     thread.start()
     number = 0
     while not ends.is_set():

@@ -53,7 +53,7 @@ def test_flush_when_records_come_meanwhile_then_it_does_not_wait_for_them():
     sender = Sender(accumulator)
     (before,) = sender.drain()
     accumulator.begin_flush()
-    flushed = threading.Thread(target=accumulator.await_flush_completion)
+    flushed = threading.Thread(target=accumulator.await_flush_completion, daemon=True)
     flushed.start()
     sender.answer(before)
     flushed.join(60)
@@ -94,7 +94,7 @@ def test_flush_when_a_batch_ends_otherwise_then_it_is_over(end):
     append(accumulator)
     sender = Sender(accumulator)
     accumulator.begin_flush()
-    flushed = threading.Thread(target=accumulator.await_flush_completion)
+    flushed = threading.Thread(target=accumulator.await_flush_completion, daemon=True)
     flushed.start()
     if end == "fails":
         (batch,) = sender.drain()
@@ -171,7 +171,7 @@ def test_close_when_callers_wait_for_memory_then_they_are_told_at_once():
             append(accumulator, tp=partitions(2)[1], max_block_ms=60_000)
         errors.append(raised.value)
 
-    caller = threading.Thread(target=refused)
+    caller = threading.Thread(target=refused, daemon=True)
     caller.start()
     assert is_waiting.wait(60)
     accumulator.close()

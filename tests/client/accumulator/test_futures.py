@@ -179,7 +179,7 @@ def test_flush_when_callbacks_run_then_it_waits_for_them():
 
     future = append(accumulator).add_callback(callback)
     batch = drained(accumulator)
-    thread = threading.Thread(target=batch.complete, args=(0,))
+    thread = threading.Thread(target=batch.complete, args=(0,), daemon=True)
     thread.start()
     assert is_called.wait(60)
     assert future.is_done
@@ -281,7 +281,7 @@ def test_futures_when_aborted_from_another_thread_then_all_waiters_are_told():
     accumulator = accumulator_of()
     futures = [append(accumulator, tp=tp) for tp in partitions(10)]
     found = []
-    threads = [threading.Thread(target=lambda f=f: found.append(_error_of(f))) for f in futures]
+    threads = [threading.Thread(target=lambda f=f: found.append(_error_of(f)), daemon=True) for f in futures]
     for thread in threads:
         thread.start()
     error = RuntimeError("given up")

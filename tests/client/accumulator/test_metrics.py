@@ -76,7 +76,7 @@ def test_values_when_read_while_recorded_then_no_sample_is_lost():
         except Exception as error:
             errors.append(error)
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     for _ in range(5000):
         sampled.record(1, 0)

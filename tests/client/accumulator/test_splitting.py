@@ -299,7 +299,7 @@ def test_flush_when_a_batch_is_split_meanwhile_then_it_waits_for_the_parts_of_it
         append(accumulator, value)
     sender = Sender(accumulator, max_message_bytes=500)
     accumulator.begin_flush()
-    flushed = threading.Thread(target=accumulator.await_flush_completion)
+    flushed = threading.Thread(target=accumulator.await_flush_completion, daemon=True)
     (batch,) = sender.drain()
     flushed.start()
     sender.answer(batch)

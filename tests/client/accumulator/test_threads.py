@@ -38,7 +38,7 @@ class RunningSender:
         self.sender = Sender(self.accumulator, max_message_bytes)
         self.looked = 0
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def tell(self) -> None:
@@ -81,7 +81,7 @@ def in_threads(*functions: Callable[[], None]) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=caught, args=(function,)) for function in functions]
+    threads = [threading.Thread(target=caught, args=(function,), daemon=True) for function in functions]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -181,7 +181,9 @@ def test_abort_when_others_append_and_send_then_each_record_has_one_outcome_and_
         while any(thread.name == "caller" for thread in threading.enumerate()):
             accumulator.abort(RuntimeError("given up"))
 
-    callers = [threading.Thread(target=caller, args=(number,), name="caller") for number in range(3)]
+    callers = [
+        threading.Thread(target=caller, args=(number,), name="caller", daemon=True) for number in range(3)
+    ]
     for thread in callers:
         thread.start()
     in_threads(aborter)
@@ -247,7 +249,7 @@ def test_native_sends_when_others_end_the_same_batches_then_all_arrive_once_in_t
             running.tell()
             accumulator.await_flush_completion(30)
 
-    drainer = threading.Thread(target=draining)
+    drainer = threading.Thread(target=draining, daemon=True)
     drainer.start()
     callers = {0: one_by_one, 1: one_by_one, 2: one_by_one, 3: many, 4: many, 5: through_python}
     try:

@@ -20,7 +20,7 @@ from serve.groups.consumers import CONSUMERS, Consumer, confluent_static
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("group-clients")]
 
-SECONDS = 60
+SECONDS = 150
 TOPIC, RECORDS = "orders", 100
 MANY_RECORDS = 300
 ALL = [(partition, offset) for partition in range(2) for offset in range(RECORDS)]
