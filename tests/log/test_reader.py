@@ -336,6 +336,51 @@ def test_read_when_a_batch_with_a_damaged_base_offset_was_returned_then_the_rest
     assert read_all(reader_of(folder), 1) == ([*range(10), *range(30, 40)], [(40, None)])
 
 
+@pytest.mark.parametrize("base_offset", [45, 1000])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_read_when_a_damaged_base_offset_follows_damage_then_the_batches_after_both_are_read(
+    folder: Path, base_offset: int, is_changed: bool
+) -> None:
+    found = batches(0, 60, 10)
+    damaged = bytearray(moved(found[1], 1000))
+    damaged[-1] ^= is_changed
+    put_segment(folder, 0, [found[0], bytes(damaged), moved(found[2], base_offset), *found[3:]])
+    assert read_all(reader_of(folder)) == ([*range(10), *range(30, 60)], [(10, 30)])
+
+
+@pytest.mark.parametrize("most_bytes", [1, READ_BYTES])
+def test_read_when_a_damaged_base_offset_is_after_the_end_of_the_read_then_it_is_no_end(
+    folder: Path, most_bytes: int
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 35), *found[2:]])
+    reader = reader_of(folder)
+    reader.end_at(LogCut(30, {}))
+    assert read_all(reader, most_bytes) == ([*range(10), *range(20, 30)], [(10, 20)])
+
+
+def test_read_when_a_segment_ends_with_damage_and_the_next_one_overlaps_it_then_that_is_read(
+    folder: Path,
+) -> None:
+    damaged = bytearray(batch(20, 5))
+    damaged[-1] ^= 1
+    put_segment(folder, 0, [*batches(0, 20, 5), bytes(damaged)])
+    put_segment(folder, 10, batches(10, 40, 5))
+    assert read_all(reader_of(folder)) == ([*range(40)], [])
+
+
+@pytest.mark.parametrize("run_bytes", [1, len(batch(0, 10)) * 2, READ_BYTES])
+def test_runs_when_a_damaged_base_offset_is_after_the_end_then_is_an_error_and_not_the_end(
+    folder: Path, run_bytes: int
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 1000), *found[2:]])
+    runs = PartitionLog(folder).runs(0, 50, run_bytes=run_bytes)
+    assert next(runs).index["last_offset"].tolist() == [9]
+    with pytest.raises(kf.InvalidRecordError, match="expected less than 50, found 1000"):
+        next(runs)
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_records_when_a_damaged_base_offset_is_after_the_end_then_is_an_error_and_not_the_end(
     folder: Path, isolation: Isolation
