@@ -208,6 +208,19 @@ def test_read_when_a_batch_that_is_begun_or_ended_within_cannot_be_opened_then_i
     assert offsets(reader) == ([] if is_cut else list(range(10, 20)))
 
 
+def test_read_when_a_gap_comes_before_an_empty_last_segment_then_ends_there(folder: Path) -> None:
+    """Compaction has removed tombstones at the end of the segment before."""
+    put_segment(folder, 0, [batch(0, 5)])
+    put_segment(folder, 8, [])
+    reader = reader_of(folder)
+    assert offsets(reader) == list(range(5))
+    assert reader.offset == reader.end_offset == 8
+    with LogAppender(folder) as log:
+        log.append(batch(8, 5))
+    reader.refresh()
+    assert offsets(reader) == list(range(8, 13))
+
+
 def test_read_when_committed_then_an_open_transaction_comes_once_it_has_ended(folder: Path) -> None:
     with LogAppender(folder) as log:
         log.append(batch(0, 3))

@@ -416,10 +416,15 @@ class LogReader:
         return str(self._open.records.with_source(error))
 
     def _missing(self) -> SourceDamage | None:
-        """Return the damage that a log was truncated below `end_offset`; None if it has new batches."""
+        """Return the damage that a log was truncated below `end_offset`; None if it has new batches.
+
+        If compaction has removed all records up to `end_offset`, and the last segment is empty, move there.
+        """
         expected = self.end_offset
         self.refresh()
         if self.offset < self.end_offset:
+            if self._open is not None and self._tail.is_end(self._open, self._position):
+                self.offset = self.end_offset
             return None
         message = f"expected batches up to offset {expected}, found the end of the log at {self.end_offset}"
         return SourceDamage(self.topic_partition, self.offset, None, message)
