@@ -303,6 +303,24 @@ def test_read_when_the_base_offset_of_the_last_batch_is_damaged_then_the_later_s
     assert read_all(reader_of(folder)) == ([*range(10), *range(20, 40)], [(10, 20)])
 
 
+@pytest.mark.parametrize("last_offset_delta", [10, 15, 19, 1000])
+def test_read_when_the_last_offset_of_a_segment_is_damaged_then_the_later_segments_are_read(
+    folder: Path, last_offset_delta: int
+) -> None:
+    """The end of a segment is found by headers, so the batch may seem to have the offsets of later segments."""
+    damaged = bytearray(batch(10, 10))
+    damaged[23:27] = last_offset_delta.to_bytes(4, "big")
+    put_segment(folder, 0, [batch(0, 10), bytes(damaged)])
+    put_segment(folder, 20, [batch(20, 10)])
+    put_segment(folder, 30, [batch(30, 10)])
+    assert read_all(reader_of(folder)) == ([*range(10), *range(20, 40)], [(10, 20)])
+    records = PartitionLog(folder).records()
+    assert [next(records).offset for _ in range(10)] == list(range(10))
+    with pytest.raises(kf.CorruptRecordError):
+        next(records)
+    assert [record.offset for record in PartitionLog(folder).records(20)] == list(range(20, 40))
+
+
 @pytest.mark.parametrize("base_offset", [3, 21, 35, 45, 1000])
 def test_read_when_the_only_base_offset_of_a_segment_is_damaged_then_the_later_segments_are_read(
     folder: Path, base_offset: int

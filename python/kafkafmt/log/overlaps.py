@@ -35,7 +35,7 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
     segment_file_name,
 )
-from kafkafmt.records.runs import first_offset
+from kafkafmt.records.runs import first_offset, slice_run
 from kafkafmt.storage import StoragePath, stamp_of, storage_of
 
 if TYPE_CHECKING:
@@ -299,9 +299,9 @@ def _intact_end(segment: Segment, stamp: Hashable) -> tuple[Hashable, int | None
 def _ends_astray(segment: Segment, end: int, later: Sequence[int], *, is_beyond_log: bool) -> bool | None:
     """Whether the last batch of a segment, alone of it, has offsets of later segments, and cannot belong there.
 
-    No CRC covers the base offset of a batch. If that of the last one is damaged, the later segments must not seem to be
-    in this one. An offset that follows that of the batch before is not damaged. A merged segment ends where one of
-    those ends that it replaces, and these are never the last one.
+    No CRC covers the base offset of a batch. If that of the last one is damaged, or its CRC does not match, the later
+    segments must not seem to be in this one. In a valid batch, an offset that follows that of the batch before is not
+    damaged. A merged segment ends where one of those ends that it replaces, and these are never the last one.
 
     end: the end offset of the segment.
     later: the base offsets of the later segments.
@@ -312,17 +312,17 @@ def _ends_astray(segment: Segment, end: int, later: Sequence[int], *, is_beyond_
     try:
         with segment.open() as records:
             for start in _starts_near_end(segment.read_indexes(), records):
-                before, first = _last_two(records.runs(start, reuse_memory=True))
+                before, first, is_valid = _last_two(records.runs(start, reuse_memory=True))
                 if before is not None:  # else the index leads to the last batch itself
                     break
     except KafkaFormatError:
         return False
     except OSError:
         return None
-    if first == (segment.base_offset if before is None else before + 1):
+    if is_valid and first == (segment.base_offset if before is None else before + 1):
         return False
     is_beyond = is_beyond_log and first >= later[-1]
-    is_astray = is_beyond or any(first < base < end for base in later)
+    is_astray = not is_valid or is_beyond or any(first < base < end for base in later)
     return is_astray and (before is None or before < later[0])
 
 
@@ -337,18 +337,23 @@ def _starts_near_end(indexes: SegmentIndexes, records: Records) -> Iterator[int]
     yield 0
 
 
-def _last_two(runs: Iterable[BatchRun]) -> tuple[int | None, int]:
-    """Return the last offset of the batch before the last one, None without one, and the first offset of the last."""
+def _last_two(runs: Iterable[BatchRun]) -> tuple[int | None, int, bool]:
+    """Return the last offset of the batch before the last one, None without one, and the first offset of the last.
+
+    The third value is whether the CRC of the last batch matches.
+    """
     before: int | None = None
     last = reached = -1
+    is_valid = True
     for run in runs:
-        lasts = run.index["last_offset"]
-        if len(run) > 1:
+        number, lasts = len(run) - 1, run.index["last_offset"]
+        if number:
             before = int(lasts[-2])
         elif reached >= 0:
             before = reached
-        last, reached = first_offset(run, len(run) - 1), int(lasts[-1])
-    return before, last
+        last, reached = first_offset(run, number), int(lasts[-1])
+        is_valid = bool(slice_run(run, number, number + 1).valid().all())
+    return before, last, is_valid
 
 
 def find_readable_end(segment: Segment) -> int:
