@@ -197,6 +197,26 @@ def test_forward_when_a_record_is_too_large_alone_then_those_before_it_go_on_and
 
 
 @pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [ref.NONE, ref.GZIP])
+def test_forward_when_a_record_of_an_older_format_is_too_large_then_the_error_has_the_place_of_its_message(
+    magic, codec
+):
+    rows = [
+        Row(n, -1 if magic == 0 else DAY, None, Random(n).randbytes(500 if n == 25 else 10))
+        for n in range(20, 30)
+    ]
+    before = ref.batch_of(ROWS)
+    older = ref.wrapper(magic, codec, rows) if codec else ref.messages(magic, rows)
+    run = run_of(before, older, ref.batch_of(GAPS))
+    runs, error = until_error(run, max_message_bytes=300)
+    assert isinstance(error, kf.RecordTooLargeError)
+    row = run.index[-2] if codec else run.index[run.index["base_offset"] == 25][0]
+    assert (error.position, error.next_position) == (row["position"], row["position"] + row["size"])
+    assert (error.base_offset, error.last_offset) == ((20, 29) if codec else (25, 25))
+    assert source_offsets(runs) == [10, 11, 12, *range(20, 25)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
 def test_forward_when_older_messages_then_converted_up_with_their_offsets(magic):
     rows = [Row(n, -1 if magic == 0 else DAY + n, b"k", b"v%d" % n) for n in range(20, 26)]
     given = [
@@ -225,6 +245,16 @@ def test_forward_when_a_batch_is_damaged_then_what_stands_before_it_goes_on(dama
     runs, error = until_error(run_of(good, bytes(bad), good))
     assert bytes_of(runs) == good
     assert (error.position, error.base_offset, error.last_offset) == (len(good), 3, 8)
+
+
+@pytest.mark.parametrize("codec", [ref.NONE, ref.GZIP])
+def test_forward_when_a_wrapper_cannot_be_opened_then_the_messages_before_it_go_on(codec):
+    rows = [Row(n, DAY, b"k", b"v") for n in range(20, 30)]
+    before = ref.batch_of(ROWS) + (ref.wrapper(1, codec, rows) if codec else ref.messages(1, rows))
+    unreadable = ref.message(1, 35, DAY, None, b"no gzip", attributes=ref.GZIP)
+    runs, error = until_error(run_of(before, unreadable, ref.messages(1, [Row(36, DAY, None, b"v")])))
+    assert source_offsets(runs) == [10, 11, 12, *range(20, 30)]
+    assert (error.position, error.last_offset) == (len(before), 35)
 
 
 BATCHES = st.sampled_from(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+from pathlib import Path
 
 import pytest
 
@@ -175,6 +177,28 @@ def test_chunk_when_it_is_damaged_after_a_part_was_sent_then_the_send_fails() ->
     for _ in range(2):
         with pytest.raises(kf.CorruptRecordError):
             send.write_to(channel)
+
+
+@pytest.mark.parametrize("codec", [None, kf.Codec.GZIP])
+def test_chunk_when_the_file_is_truncated_after_a_part_was_sent_then_the_send_fails(
+    codec: kf.Codec | None, tmp_path: Path
+) -> None:
+    """Padding in its place would be in the middle of a message."""
+    path = tmp_path / "log"
+    path.write_bytes(log(10))
+    with kf.FileRecords(path) as source:
+        records = kf.LazyDownConvertRecords(source, 1, codec=codec, chunk_size=2000)
+        send, channel = records.to_send(ChunkMemory(2000)), TlsChannel()
+        if codec is None:
+            channel.room = records.first_bytes
+            send.write_to(channel)
+        channel.room = 50
+        send.write_to(channel)
+        send.release_chunk()
+        os.truncate(path, 100)
+        for _ in range(2):
+            with pytest.raises(EOFError, match="file truncated: expected"):
+                send.write_to(channel)
 
 
 def test_damage_when_it_is_behind_the_first_batch_then_what_is_before_is_sent_without_padding() -> None:

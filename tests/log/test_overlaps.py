@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from kafkafmt.log import LogAppender, LogTail, PartitionLog, Segment
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
+from kafkafmt.records.file import FileRecords
 from kafkafmt.types import TopicPartition
 from log.samples import DAY, batch, batches, name, put_segment
 from log.test_reader import offsets, reader_of
@@ -142,6 +144,29 @@ def test_ends_of_closed_segments_when_a_log_is_followed_then_are_read_once(
     assert offsets(reader) == list(range(120))
     assert sorted(read) == list(range(0, 110, 10))
     assert all(first < second for first, second in pairwise(sorted(read)))
+
+
+def test_ends_of_overlapping_segments_when_they_have_indexes_then_only_their_last_batches_are_read_and_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, merged = len(batch(0, 5, size=5000)), batches(0, 30, 5, size=5000)
+    entries = [(5 * number + 4, number * size) for number in range(1, 6)]
+    put_segment(folder, 0, merged, index=entries)
+    read: list[int] = []
+    whole = FileRecords.read_at
+
+    def counted(records: FileRecords, position: int, *arguments: Any) -> Any:
+        if records.path == folder / name(0):
+            read.append(position)
+        return whole(records, position, *arguments)
+
+    monkeypatch.setattr(FileRecords, "read_at", counted)
+    ends, log = SegmentEnds(), PartitionLog(folder)
+    assert ends.read_segments(log.segments()).first_offsets == [0]
+    assert min(read) == 4 * size
+    read.clear()
+    assert ends.read_segments(log.segments()).first_offsets == [0]
+    assert not read
 
 
 def test_overlaps_when_their_segments_are_deleted_then_are_forgotten(

@@ -208,6 +208,19 @@ def test_read_when_a_batch_that_is_begun_or_ended_within_cannot_be_opened_then_i
     assert offsets(reader) == ([] if is_cut else list(range(10, 20)))
 
 
+def test_read_when_a_gap_comes_before_an_empty_last_segment_then_ends_there(folder: Path) -> None:
+    """Compaction has removed tombstones at the end of the segment before."""
+    put_segment(folder, 0, [batch(0, 5)])
+    put_segment(folder, 8, [])
+    reader = reader_of(folder)
+    assert offsets(reader) == list(range(5))
+    assert reader.offset == reader.end_offset == 8
+    with LogAppender(folder) as log:
+        log.append(batch(8, 5))
+    reader.refresh()
+    assert offsets(reader) == list(range(8, 13))
+
+
 def test_read_when_committed_then_an_open_transaction_comes_once_it_has_ended(folder: Path) -> None:
     with LogAppender(folder) as log:
         log.append(batch(0, 3))
@@ -285,6 +298,24 @@ def test_read_when_the_base_offset_of_the_last_batch_is_damaged_then_the_later_s
     assert read_all(reader_of(folder)) == ([*range(10), *range(20, 40)], [(10, 20)])
 
 
+@pytest.mark.parametrize("last_offset_delta", [10, 15, 19, 1000])
+def test_read_when_the_last_offset_of_a_segment_is_damaged_then_the_later_segments_are_read(
+    folder: Path, last_offset_delta: int
+) -> None:
+    """The end of a segment is found by headers, so the batch may seem to have the offsets of later segments."""
+    damaged = bytearray(batch(10, 10))
+    damaged[23:27] = last_offset_delta.to_bytes(4, "big")
+    put_segment(folder, 0, [batch(0, 10), bytes(damaged)])
+    put_segment(folder, 20, [batch(20, 10)])
+    put_segment(folder, 30, [batch(30, 10)])
+    assert read_all(reader_of(folder)) == ([*range(10), *range(20, 40)], [(10, 20)])
+    records = PartitionLog(folder).records()
+    assert [next(records).offset for _ in range(10)] == list(range(10))
+    with pytest.raises(kf.CorruptRecordError):
+        next(records)
+    assert [record.offset for record in PartitionLog(folder).records(20)] == list(range(20, 40))
+
+
 @pytest.mark.parametrize("base_offset", [3, 21, 35, 45, 1000])
 def test_read_when_the_only_base_offset_of_a_segment_is_damaged_then_the_later_segments_are_read(
     folder: Path, base_offset: int
@@ -329,6 +360,51 @@ def test_read_when_a_batch_with_a_damaged_base_offset_was_returned_then_the_rest
     found = batches(0, 50, 10)
     put_segment(folder, 0, [found[0], moved(found[1], 30), *found[2:]])
     assert read_all(reader_of(folder), 1) == ([*range(10), *range(30, 40)], [(40, None)])
+
+
+@pytest.mark.parametrize("base_offset", [45, 1000])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_read_when_a_damaged_base_offset_follows_damage_then_the_batches_after_both_are_read(
+    folder: Path, base_offset: int, is_changed: bool
+) -> None:
+    found = batches(0, 60, 10)
+    damaged = bytearray(moved(found[1], 1000))
+    damaged[-1] ^= is_changed
+    put_segment(folder, 0, [found[0], bytes(damaged), moved(found[2], base_offset), *found[3:]])
+    assert read_all(reader_of(folder)) == ([*range(10), *range(30, 60)], [(10, 30)])
+
+
+@pytest.mark.parametrize("most_bytes", [1, READ_BYTES])
+def test_read_when_a_damaged_base_offset_is_after_the_end_of_the_read_then_it_is_no_end(
+    folder: Path, most_bytes: int
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 35), *found[2:]])
+    reader = reader_of(folder)
+    reader.end_at(LogCut(30, {}))
+    assert read_all(reader, most_bytes) == ([*range(10), *range(20, 30)], [(10, 20)])
+
+
+def test_read_when_a_segment_ends_with_damage_and_the_next_one_overlaps_it_then_that_is_read(
+    folder: Path,
+) -> None:
+    damaged = bytearray(batch(20, 5))
+    damaged[-1] ^= 1
+    put_segment(folder, 0, [*batches(0, 20, 5), bytes(damaged)])
+    put_segment(folder, 10, batches(10, 40, 5))
+    assert read_all(reader_of(folder)) == ([*range(40)], [])
+
+
+@pytest.mark.parametrize("run_bytes", [1, len(batch(0, 10)) * 2, READ_BYTES])
+def test_runs_when_a_damaged_base_offset_is_after_the_end_then_is_an_error_and_not_the_end(
+    folder: Path, run_bytes: int
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 1000), *found[2:]])
+    runs = PartitionLog(folder).runs(0, 50, run_bytes=run_bytes)
+    assert next(runs).index["last_offset"].tolist() == [9]
+    with pytest.raises(kf.InvalidRecordError, match="expected less than 50, found 1000"):
+        next(runs)
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

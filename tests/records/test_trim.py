@@ -7,6 +7,7 @@ import pytest
 import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import BatchRun
+from kafkafmt.records import decoding
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, runs_before, trimmed_run
 from log.samples import batch
@@ -189,3 +190,17 @@ def test_trim_when_the_last_offset_wrapped_then_invalid_record_error():
     assert batch.last_offset == 2**63 - 1
     with pytest.raises(kf.InvalidRecordError, match="last offset: expected"):
         batch.trim(-(2**63) + 1)
+
+
+@pytest.mark.parametrize("trims", [cut_run, trimmed_run])
+def test_wrapper_when_its_converted_batch_is_over_the_limit_then_the_error_has_its_position(
+    trims, monkeypatch
+):
+    """The records of a batch of v2 take less than messages, so it may have more of them than the limit allows."""
+    monkeypatch.setattr(decoding, "_ALWAYS_LOCATED", 100)
+    rows = [ref.Row(offset, DAY, None, None) for offset in range(10, 210)]
+    before = batch(0, 10, magic=1)
+    run = whole_batches(before + ref.wrapper(1, ref.GZIP, rows))
+    with pytest.raises(kf.DecompressionLimitError) as raised:
+        trims(run, len(run) - 1, 100, max_decompressed_bytes=7000)
+    assert (raised.value.position, raised.value.last_offset) == (len(before), 209)

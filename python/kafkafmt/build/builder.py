@@ -310,8 +310,8 @@ def build_batches(
     """Build batches of at most `batch_size` bytes from the records of columns.
 
     The columns are those of `RecordBatchBuilder.append_columns`. The options are those of `RecordBatchBuilder`, except
-    `is_control` and `last_offset`. A batch ends before the first record that `has_room_for` refuses. With a codec this
-    record depends on `estimated_ratio`. A record that is larger than `batch_size` is alone in its batch.
+    `is_control` and `last_offset`. A batch ends before the first record that `has_room_for` refuses. With a codec that
+    method estimates by `estimated_ratio`. A record that is larger than `batch_size` is alone in its batch.
 
     `base_offset` and `base_sequence` are those of the first batch; later batches continue them. With `offsets` each
     batch begins at the offset of its first record. No offset may be below `base_offset`.

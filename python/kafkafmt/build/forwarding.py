@@ -22,7 +22,7 @@ from kafkafmt.build.builder import RecordBatchBuilder
 from kafkafmt.build.split import measured_parts
 from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.options import ConversionOptions
-from kafkafmt.errors import CorruptRecordError, InvalidRecordError, RecordTooLargeError
+from kafkafmt.errors import CorruptRecordError, InvalidRecordError, KafkaFormatError, RecordTooLargeError
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.batch import RecordBatch, only_batch
 from kafkafmt.records.runs import select_batches, slice_run, with_batch
@@ -382,7 +382,11 @@ class BatchForwarder:
         """Convert messages of v0 and v1 into v2 batches with the same offsets, and forward these."""
         self._count_opened(run, RefusalReason.MAGIC)
         converter = Converter(ConversionOptions(2, max_decompressed_bytes=self._max_decompressed_bytes))
-        converter.convert(run)
+        damage: KafkaFormatError | None = None
+        try:
+            converter.convert(run)
+        except KafkaFormatError as error:  # the output has the messages before it
+            damage = error.with_traceback(None)
         forwarder = BatchForwarder(
             max_message_bytes=self.max_message_bytes,
             is_log_append_time=self._is_log_append_time,
@@ -391,11 +395,16 @@ class BatchForwarder:
             max_decompressed_bytes=self._max_decompressed_bytes,
             combiner=self._combiner,
         )
-        for converted in MemoryRecords(converter.output).runs():
-            for forwarded in forwarder.forward(converted):
-                if forwarded.way == "raw":
-                    forwarded.way = "opened"
-                yield forwarded
+        try:
+            for converted in MemoryRecords(converter.output).runs():
+                for forwarded in forwarder.forward(converted):
+                    if forwarded.way == "raw":
+                        forwarded.way = "opened"
+                    yield forwarded
+        except KafkaFormatError as error:  # its position is that of the converted batch
+            raise _of_source(error, run) from None
+        if damage is not None:
+            raise damage
 
     def _rewritten(self, batch: RecordBatch, reason: RefusalReason) -> Iterator[ForwardedRun]:
         """Write the records of a batch again, in parts if one batch would be too large.
@@ -423,6 +432,18 @@ class BatchForwarder:
         """Return whether the records need no change but for size: no gaps, and timestamps that the target accepts."""
         is_dense = batch.count == batch.last_offset - batch.base_offset + 1
         return is_dense and (self._is_log_append_time or batch.timestamp_type == TimestampType.CREATE_TIME)
+
+
+def _of_source(error: KafkaFormatError, run: BatchRun) -> KafkaFormatError:
+    """Give the error of a converted batch the place of the message in `run` that it is about."""
+    base_offset = offset = error.base_offset or 0
+    if isinstance(error, RecordTooLargeError) and error.records:
+        offset = error.records[0].offset
+    number = min(int(run.index["last_offset"].searchsorted(offset)), len(run) - 1)
+    error = with_batch(error, run, number)
+    if error.base_offset is None:  # the header of a wrapper has no base offset
+        error.base_offset = base_offset
+    return error
 
 
 def _end_of(mask: NDArray[np.bool_], first: int) -> int:

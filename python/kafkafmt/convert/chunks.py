@@ -142,6 +142,11 @@ class ConvertedChunks:
         raise self._records.with_source(self._error) from None
 
     @property
+    def position(self) -> int:
+        """The position in the source where the next chunk begins."""
+        return self._position
+
+    @property
     def needed_bytes(self) -> int:
         """The bytes of memory that a chunk needs. One large batch may need more."""
         return chunk_memory_bytes(self._chunk_size)

@@ -28,7 +28,7 @@ from kafkafmt.convert.exact_size import Promise, is_worthwhile, walk
 from kafkafmt.convert.options import ConversionOptions, ConversionStats
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
-from kafkafmt.records.channel import Channel, SizedSend, raise_truncated, write_bytes
+from kafkafmt.records.channel import Channel, SizedSend, TruncatedFileError, raise_truncated, write_bytes
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.records.runs import chunk_ranges
 from kafkafmt.types import CodecLike, TopicPartition, check_int
@@ -448,9 +448,14 @@ class LazyDownConvertSend(SizedSend):
         try:
             return next(self._chunks) if self._records is None else self._first_again(self._records)
         except StopIteration:
-            pass
-        except KafkaFormatError as error:
             if self._taken:  # padding cannot follow a part of a message
+                message = (
+                    f"file truncated: expected a batch at position {self._chunks.position}, found its end"
+                )
+                self._failure = TruncatedFileError(message)
+                raise self._failure from None
+        except KafkaFormatError as error:
+            if self._taken:
                 self._failure = error
                 raise
             self.error = error

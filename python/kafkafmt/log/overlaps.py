@@ -35,11 +35,12 @@ from kafkafmt.log.segment import (
     is_segment_file_name,
     segment_file_name,
 )
-from kafkafmt.records.runs import first_offset
+from kafkafmt.records.runs import first_offset, slice_run
 from kafkafmt.storage import StoragePath, stamp_of, storage_of
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.records.base import Records
 
 _LOG = logging.getLogger(__name__)
 
@@ -184,6 +185,7 @@ class SegmentEnds:
 
     def __init__(self, *, warns: bool = False) -> None:
         self._known: dict[StoragePath, dict[StoragePath, tuple[Hashable, int | None]]] = {}
+        self._sound: dict[StoragePath, dict[StoragePath, Hashable]] = {}  # segments that overlap later ones
         self._warns = warns
         self._logged: dict[StoragePath, set[Overlap]] = {}
 
@@ -227,14 +229,31 @@ class SegmentEnds:
         reached = max((end for end in ends if end is not None), default=0)
         # None for damage at the end of the last segment, which is so read and reported.
         end = _intact_end(last, None)[1] if reached > last.base_offset else None
-        for number, segment in enumerate(closed):
-            reaches = ends[number]
-            if reaches is not None and reaches > segments[number + 1].base_offset:
-                later = [one.base_offset for one in segments[number + 1 :]]
-                if _ends_astray(segment, reaches, later, end):
-                    ends[number] = None
-                    known[segment.path] = known[segment.path][0], None
+        self._forget_astray(segments, ends, end)
         return [*ends, end]
+
+    def _forget_astray(
+        self, segments: Sequence[Segment], ends: list[int | None], log_end: int | None
+    ) -> None:
+        """Set the ends of segments that `_ends_astray` to None. log_end: that of the last one, if it was read."""
+        folder = segments[-1].path.parent
+        known, before, sound = self._known[folder], self._sound.get(folder, {}), dict[StoragePath, Hashable]()
+        for number, end in enumerate(ends):
+            segment = segments[number]
+            if end is None or end <= segments[number + 1].base_offset:
+                continue
+            later = [one.base_offset for one in segments[number + 1 :]]
+            is_beyond_log = log_end is not None and end > log_end
+            state = known[segment.path], tuple(later), is_beyond_log
+            is_astray: bool | None = False
+            if before.get(segment.path) != state:
+                is_astray = _ends_astray(segment, end, later, is_beyond_log=is_beyond_log)
+            if is_astray:
+                ends[number] = None
+                known[segment.path] = known[segment.path][0], None
+            elif is_astray is not None:
+                sound[segment.path] = state
+        self._sound[folder] = sound
 
     def _warn(self, folder: StoragePath, overlaps: Sequence[Overlap]) -> None:
         for overlap in overlaps:
@@ -245,7 +264,7 @@ class SegmentEnds:
 
     def keep(self, folders: Container[StoragePath]) -> None:
         """Forget the segments of all logs that are not in `folders`, which are paths as `parent` of a segment's."""
-        for known in (self._known, self._logged):
+        for known in (self._known, self._sound, self._logged):
             for folder in known.copy():  # other threads may add logs
                 if folder not in folders:
                     known.pop(folder, None)
@@ -277,41 +296,64 @@ def _intact_end(segment: Segment, stamp: Hashable) -> tuple[Hashable, int | None
         return None, None
 
 
-def _ends_astray(segment: Segment, end: int, later: Sequence[int], log_end: int | None) -> bool:
+def _ends_astray(segment: Segment, end: int, later: Sequence[int], *, is_beyond_log: bool) -> bool | None:
     """Whether the last batch of a segment, alone of it, has offsets of later segments, and cannot belong there.
 
-    No CRC covers the base offset of a batch. If that of the last one is damaged, the later segments must not seem to be
-    in this one. An offset that follows that of the batch before is not damaged. A merged segment ends where one of
-    those ends that it replaces, and these are never the last one.
+    No CRC covers the base offset of a batch. If that of the last one is damaged, or its CRC does not match, the later
+    segments must not seem to be in this one. In a valid batch, an offset that follows that of the batch before is not
+    damaged. A merged segment ends where one of those ends that it replaces, and these are never the last one.
 
     end: the end offset of the segment.
     later: the base offsets of the later segments.
-    log_end: the end offset of the last segment; None if it is unknown, or no segment reaches into the last one.
+    is_beyond_log: the last segment ends before `end`.
+
+    Returns None if the segment cannot be read now.
     """
-    with contextlib.suppress(KafkaFormatError, OSError), segment.open() as records:
-        for start in dict.fromkeys((segment.read_indexes().search_start(records, MAX_OFFSET), 0)):
-            before, first = _last_two(records.runs(start, reuse_memory=True))
-            if before is not None or start == 0:  # else the index leads to the last batch itself
-                if first == (segment.base_offset if before is None else before + 1):
-                    return False
-                is_beyond = log_end is not None and end > log_end and first >= later[-1]
-                is_astray = is_beyond or any(first < base < end for base in later)
-                return is_astray and (before is None or before < later[0])
-    return False
+    try:
+        with segment.open() as records:
+            for start in _starts_near_end(segment.read_indexes(), records):
+                before, first, is_valid = _last_two(records.runs(start, reuse_memory=True))
+                if before is not None:  # else the index leads to the last batch itself
+                    break
+    except KafkaFormatError:
+        return False
+    except OSError:
+        return None
+    if is_valid and first == (segment.base_offset if before is None else before + 1):
+        return False
+    is_beyond = is_beyond_log and first >= later[-1]
+    is_astray = not is_valid or is_beyond or any(first < base < end for base in later)
+    return is_astray and (before is None or before < later[0])
 
 
-def _last_two(runs: Iterable[BatchRun]) -> tuple[int | None, int]:
-    """Return the last offset of the batch before the last one, None without one, and the first offset of the last."""
+def _starts_near_end(indexes: SegmentIndexes, records: Records) -> Iterator[int]:
+    """Yield the positions of the last two batches with an index entry, and 0 for the first batch of the segment."""
+    last = indexes.search_start(records, MAX_OFFSET)
+    if last:
+        yield last
+        entry = indexes.offset_index.entry_at_or_below(last - 1)
+        if entry is not None and (start := indexes.search_start(records, entry[0])):
+            yield start
+    yield 0
+
+
+def _last_two(runs: Iterable[BatchRun]) -> tuple[int | None, int, bool]:
+    """Return the last offset of the batch before the last one, None without one, and the first offset of the last.
+
+    The third value is whether the CRC of the last batch matches.
+    """
     before: int | None = None
     last = reached = -1
+    is_valid = True
     for run in runs:
-        lasts = run.index["last_offset"]
-        if len(run) > 1:
+        number, lasts = len(run) - 1, run.index["last_offset"]
+        if number:
             before = int(lasts[-2])
         elif reached >= 0:
             before = reached
-        last, reached = first_offset(run, len(run) - 1), int(lasts[-1])
-    return before, last
+        last, reached = first_offset(run, number), int(lasts[-1])
+        is_valid = bool(slice_run(run, number, number + 1).valid().all())
+    return before, last, is_valid
 
 
 def find_readable_end(segment: Segment) -> int:

@@ -431,7 +431,13 @@ def _ensure_end(records: SegmentRecords, run: BatchRun, number: int, end_offset:
 
     No CRC covers the base offset of a batch: a damaged one must not end a read.
     """
-    if end_offset is None or not (run.index["last_offset"][number:] < end_offset).any():
+    if end_offset is None:
+        return
+    followers: BatchRun | None = slice_run(run, number + 1, len(run))
+    if number + 1 == len(run):
+        with contextlib.suppress(KafkaFormatError):  # damage after the end
+            followers = records.first_run(run.end_position, RUN_BYTES, bytearray())
+    if followers is None or not (followers.index["last_offset"] < end_offset).any():
         return
     try:
         run.ensure_valid(number, number + 1)

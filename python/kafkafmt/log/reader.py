@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
@@ -27,8 +29,6 @@ from kafkafmt.records.runs import (
 from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, trimmed_run
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.overlaps import Overlap
     from kafkafmt.log.segment import Segment, SegmentIndexes
@@ -184,8 +184,12 @@ class LogReader:
             _, stop = rows_between(
                 run, end_offset=end, max_decompressed_bytes=self._log.max_decompressed_bytes
             )
-            if not stop:  # compaction has removed all records up to `end`
-                self.offset = end
+            if not stop:
+                misplaced = self._contradicted(run)
+                if misplaced is None:  # compaction has removed all records up to `end`
+                    self.offset = end
+                elif (damage := self._pass_over(misplaced)) is not None:
+                    return damage
                 continue
             run = slice_run(run, 0, stop)
             wanted = (
@@ -208,7 +212,7 @@ class LogReader:
                 sound, _ = sound_part(run)
                 if not len(sound):
                     run.ensure_valid(0, 1)  # raises
-                return self._in_order(sound, opened)
+                return self._in_order(sound, opened, self._reached)
             behind = self._behind(opened.segment)
             if not is_over:
                 check_tail(opened.records, self._position, is_active=behind is None)
@@ -220,22 +224,40 @@ class LogReader:
             except FileNotFoundError:  # retention deleted it, or compaction merged it with the previous one
                 self._open = None
 
-    def _in_order(self, run: BatchRun, opened: OpenSegment) -> BatchRun:
+    def _in_order(self, run: BatchRun, opened: OpenSegment, next_offset: int) -> BatchRun:
         """Return the batches before the first one whose offsets cannot be right: no CRC covers a base offset.
 
-        Raises InvalidRecordError if that is the first batch.
+        next_offset: the lowest offset that is possible. Raises InvalidRecordError if that is the first batch.
         """
         rows = run.index
-        wrong = out_of_order(rows, self._reached)
+        wrong = out_of_order(rows, next_offset)
         bound = self._tail.first_offset_after(opened, run.end_position)
         if not wrong.any() and (bound is None or rows["last_offset"][-1] < bound):
             return run
         self._tail.refresh()  # the log may have been compacted, or truncated, and have grown since
         bound = self._tail.first_offset_after(opened, run.end_position)
-        number, message = first_misplaced(rows, wrong, self._reached, bound)
+        number, message = first_misplaced(rows, wrong, next_offset, bound)
         if number:
             return slice_run(run, 0, number)
         raise with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)
+
+    def _contradicted(self, run: BatchRun) -> KafkaFormatError | None:
+        """Return the error of the first batch of a run if its offsets are too high for the batches after the run.
+
+        The memory of the run is used again.
+        """
+        assert self._open is not None
+        try:
+            following = self._open.run_at(run.end_position)
+        except KafkaFormatError:  # a later read reports it
+            return None
+        if following is None:
+            return None
+        rows = np.concatenate((run.index, sound_part(following)[0].index))
+        number, message = first_misplaced(rows, out_of_order(rows, self._reached), self._reached, None)
+        if number:
+            return None
+        return with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)
 
     def _find(self) -> OpenSegment | None:
         """Open the segment that contains `offset`, or the first one after it; None if there is none."""
@@ -358,14 +380,12 @@ class LogReader:
         message = self._message_of(error)
         if error.position is not None:
             self._position = opened.records.position_after(error)
-        next_offset: int | None = None
-        if not opened.is_over(self._position):
-            run = opened.run_at(self._position)
-            limit = self._log.max_decompressed_bytes
-            next_offset = None if run is None else base_offset_of(run, 0, limit)
-        elif (behind := self._behind(opened.segment)) is not None:
-            self._begin(behind)
-            next_offset = behind.base_offset
+        next_offset = self._next_offset(opened)
+        if next_offset is None and opened.is_over(self._position):
+            behind = self._behind(opened.segment)
+            if behind is not None:
+                self._begin(behind)
+                next_offset, is_in_sequence = behind.base_offset, False  # it may overlap this segment
         if next_offset is not None and next_offset <= offset:
             if not is_in_sequence:
                 return None
@@ -373,15 +393,36 @@ class LogReader:
         self.offset = self.end_offset if next_offset is None else next_offset
         return SourceDamage(self.topic_partition, offset, next_offset, message)
 
+    def _next_offset(self, opened: OpenSegment) -> int | None:
+        """Move to the next batch of a segment whose offsets are possible. Returns its first one; None at the end."""
+        while not opened.is_over(self._position):
+            run = opened.run_at(self._position)
+            if run is None:
+                return None
+            sound, _ = sound_part(run)
+            try:
+                if len(sound):
+                    self._in_order(sound, opened, first_offset(sound))
+            except InvalidRecordError:  # only its base offset may be wrong, so the next batch follows it
+                self._position += int(sound.index["size"][0])
+                continue
+            return base_offset_of(run, 0, self._log.max_decompressed_bytes)
+        return None
+
     def _message_of(self, error: KafkaFormatError) -> str:
         assert self._open is not None
         return str(self._open.records.with_source(error))
 
     def _missing(self) -> SourceDamage | None:
-        """Return the damage that a log was truncated below `end_offset`; None if it has new batches."""
+        """Return the damage that a log was truncated below `end_offset`; None if it has new batches.
+
+        If compaction has removed all records up to `end_offset`, and the last segment is empty, move there.
+        """
         expected = self.end_offset
         self.refresh()
         if self.offset < self.end_offset:
+            if self._open is not None and self._tail.is_end(self._open, self._position):
+                self.offset = self.end_offset
             return None
         message = f"expected batches up to offset {expected}, found the end of the log at {self.end_offset}"
         return SourceDamage(self.topic_partition, self.offset, None, message)

@@ -287,6 +287,11 @@ class LogTail:
         is_known = opened.segment.base_offset == end.base_offset and position <= end.position
         return end.offset if is_known else None
 
+    def is_end(self, opened: OpenSegment, position: int) -> bool:
+        """Whether no whole batch follows `position` of a segment."""
+        end = self._tracker.end
+        return opened.segment.base_offset == end.base_offset and position >= end.position
+
     def _followed_transactions(self) -> LogTransactions:
         if (unread := self.unread_transactions) is not None:
             self.follow_transactions(unread, unread.read())

@@ -13,7 +13,7 @@ from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.options import ConversionOptions
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.records.batch import RecordBatch, only_batch
-from kafkafmt.records.decoding import ascending_offsets, locate
+from kafkafmt.records.decoding import ascending_offsets
 from kafkafmt.records.runs import first_offset, first_offsets, slice_run, with_batch
 from kafkafmt.types import Codec, TimestampType
 
@@ -73,9 +73,12 @@ def trimmed_run(
 ) -> BatchRun:
     """Return a run of batch `number` alone, without the records below an offset. v0 and v1 are converted to v2.
 
-    Raises as `RecordBatch.trim` does.
+    Raises as `RecordBatch.trim` does, with the position of the batch in the run.
     """
-    trimmed = _in_v2(run, number, max_decompressed_bytes).trim(first_offset)
+    try:
+        trimmed = _in_v2(run, number, max_decompressed_bytes).trim(first_offset)
+    except KafkaFormatError as error:
+        raise with_batch(error, run, number) from None
     return slice_run(trimmed.run, trimmed.number, trimmed.number + 1)
 
 
@@ -91,13 +94,19 @@ def cut_run(
     The batch is encoded again with the same codec. Its other fields stay. v0 and v1 are converted to v2. Raises
     KafkaFormatError for a damaged batch.
     """
-    batch = _in_v2(run, number, max_decompressed_bytes)
+    try:
+        return _cut(_in_v2(run, number, max_decompressed_bytes), end_offset)
+    except KafkaFormatError as error:
+        raise with_batch(error, run, number) from None
+
+
+def _cut(batch: RecordBatch, end_offset: int) -> BatchRun | None:
     run, number = batch.run, batch.number
-    located = locate(run, number, number + 1, verify=True, limit=max_decompressed_bytes)
+    located = batch.locate(verify=True)
     offsets = ascending_offsets(located, run, number)
     if len(offsets) and offsets[0] < batch.base_offset:
         message = f"offset of the first record: expected {batch.base_offset} or more, found {offsets[0]}"
-        raise with_batch(InvalidRecordError(message), run, number)
+        raise InvalidRecordError(message)
     count = int(offsets.searchsorted(end_offset))
     if not count:
         return None
