@@ -152,7 +152,7 @@ def _ascends(given: Files) -> bool:
     reached = -1
     for base_offset, log in given.segments():
         batches, is_damaged = batches_before_damage(log)
-        spans = [(one.fields.get("base_offset", one.last_offset), one.last_offset) for one in batches]
+        spans = [(_first_offset(one), one.last_offset) for one in batches]
         is_sound = all(one.crc_holds for one in batches) and sum(len(one.data) for one in batches) == len(log)
         if is_damaged or not is_sound or base_offset <= reached:
             return False
@@ -162,3 +162,13 @@ def _ascends(given: Files) -> bool:
                 return False
             reached = last
     return True
+
+
+def _first_offset(batch: ref.Batch) -> int:
+    """Return the first offset of a batch. Only its records have that of a v0/v1 wrapper: its last one if damaged."""
+    if "base_offset" in batch.fields:
+        return batch.fields["base_offset"]
+    try:
+        return min((row.offset for row in batch.rows(strict=True)), default=batch.last_offset)
+    except ref.Damaged:
+        return batch.last_offset

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import resource
 from pathlib import Path
 
 import pytest
 
 import kafkafmt as kf
+from file_limits import free_descriptors
 from kafkafmt.jobs.repair import PartitionReport, repair
 from log.samples import DAY, batch, moved, put_segment
 
@@ -71,12 +70,6 @@ def test_copies_when_they_are_more_than_a_process_may_open_then_each_is_a_duplic
     segment = put_segment(tmp_path, 0, [batch(0, 10), batch(10, 10)])
     for number in range(40):
         segment.with_name(f"{segment.stem} copy {number}.log").write_bytes(segment.read_bytes())
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with Path(os.devnull).open() as opened:
-        lowest_free = opened.fileno()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 20, limits[1]))
-    try:
+    with free_descriptors(20):
         report = repair(tmp_path, None).partitions[0]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert [one.kind for one in report.lost] == ["duplicate"] * 40
