@@ -140,7 +140,7 @@ def test_numpy_batches_when_the_topic_is_not_known_then_value_error_at_once():
 
 
 def reserved(chunk: dict) -> int:
-    """Bytes of the memory that a chunk's values are a part of."""
+    """Bytes of the memory that a chunk's values are a part of: a spare block of up to four times what was reserved."""
     return memoryview(chunk["value"].data.base).nbytes
 
 
@@ -148,7 +148,7 @@ def test_numpy_batches_when_plain_and_compressed_are_mixed_then_reserved_by_all_
     plain = ref.batch_of([Row(0, DAY, None, bytes(500_000))])
     data = plain + ref.batch_of([Row(1, DAY, None, b"v")], codec=1) + plain * 60
     chunk = next(numpy_batches(kf.MemoryRecords(data), chunk_bytes=1_000_000))
-    assert reserved(chunk) < 4_000_000
+    assert reserved(chunk) < 4 * 2_000_000  # not the 30 MB of the source
 
 
 def test_column_builder_when_more_is_expected_than_int32_offsets_reach_then_reserved_up_to_there():
