@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import errors
 from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 
 from _kafkafmt.server.fetching import decode_fetch_request
 from endpoints.raw_client import frame
@@ -234,6 +235,37 @@ def test_parts_when_they_are_too_large_together_then_the_response_fails() -> Non
 
     assert isinstance(written.error, UpstreamError)
     assert not written.data
+
+
+@pytest.mark.parametrize("version", [11, 16])
+def test_parts_when_their_counts_of_topics_are_too_many_together_then_the_response_fails(
+    version: int,
+) -> None:
+    head = response(version, 0, [])[: 14 if version == 11 else 15]  # up to the count of topics
+    most = (2**31 - 1).to_bytes(4, "big") if version == 11 else UnsignedVarInt32.encode(2**31)
+    written, asked = Written(), request(version, 1, 1)
+    response_ = MergedFetch(written, asked, lambda _: None, lambda _: None)  # type: ignore[arg-type]
+    wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
+    parts = [response_.add(Connection(b"", 1), wanted) for _ in range(3)]  # type: ignore[arg-type]
+    response_.expect_parts()
+
+    for part in parts:
+        part.begin(1000)
+        part.take(memoryview(head + most))
+
+    assert isinstance(written.error, UpstreamError)
+    assert "topics" in str(written.error)
+    assert not written.data
+
+
+@pytest.mark.parametrize("version", [11, 16])
+def test_part_when_it_ends_within_its_head_then_its_partitions_are_not_led(version: int) -> None:
+    parts = [response(version, 1, [[b"records"]]), response(version, 2, [])[:8]]
+
+    data, _ = merged(version, parts, [1000], [])
+
+    found = FetchResponse.decode(data, version=version, header=True)
+    assert [one.error_code for topic in found.responses for one in topic.partitions] == [0, 6]
 
 
 @pytest.mark.parametrize("version", [11, 16])

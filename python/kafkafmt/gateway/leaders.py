@@ -65,7 +65,7 @@ def forget_leaders(view: ClusterView, found: Iterable[tuple[bytes, int, int]], *
     for topic, _, error_code in found:
         has_moved = has_moved or error_code == _MOVED
         if error_code in STALE_LEADER_CODES:
-            view.forget_leaders(UUID(bytes=topic) if are_ids else topic.decode())
+            view.forget_leaders(UUID(bytes=topic) if are_ids else topic.decode(errors="replace"))
     return has_moved
 
 

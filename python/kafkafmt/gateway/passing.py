@@ -65,7 +65,7 @@ class PassedResponses:
 
     @property
     def idle_seconds(self) -> float:
-        """The time since the client has all responses; 0 while it waits for one, or reads one."""
+        """The time since the client got its last response; 0 while it waits for one, or reads one."""
         return 0.0 if self.is_busy else self._loop.time() - self._idle_since
 
     def expect(self, response: ExpectedResponse) -> None:
@@ -125,7 +125,13 @@ class PassedResponses:
     def _begin_next(self) -> None:
         self._idle_since = self._loop.time()
         if self._waiting:
-            self._waiting[0].on_turn()
+            try:
+                self._waiting[0].on_turn()
+            except (
+                Exception
+            ) as error:  # nothing above a callback of the client's socket would end the connection
+                self.fail(UpstreamError(f"a response cannot be written: {error!r}"))
+                return
         for changed in self._changes:
             if not changed.done():
                 changed.set_result(None)

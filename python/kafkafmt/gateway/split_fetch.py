@@ -41,6 +41,8 @@ _SPARE_TAGS = 1
 _LEAST_TAGS = 2 + _SPARE_TAGS
 # The size of a response is an int32.
 _MOST_BYTES = 2**31 - 1
+# So is the count of its topics. Flexible versions write one more.
+_MOST_TOPICS = 2**31 - 2
 # How long a broker without records delays the records of the others.
 _MAX_WAIT_MS = 100
 
@@ -140,7 +142,11 @@ class MergedFetch:
             return
         self.is_begun = True
         heads = [part.head for part in self._parts if part.head is not None]
-        head = self._head(heads)
+        count = sum(max(one.topic_count, 0) for one in heads)  # -1 for null
+        if count > _MOST_TOPICS:
+            self.fail(UpstreamError(f"Fetch: parts of {count} topics: expected {_MOST_TOPICS} at most"))
+            return
+        head = self._head(heads, count)
         topics_bytes = sum(part.size for part in self._parts) - sum(one.head_size for one in heads)
         if self._is_flexible:
             topics_bytes += _SPARE_TAGS
@@ -185,9 +191,8 @@ class MergedFetch:
         """Report that a part that has begun cannot be completed."""
         self._responses.fail(error)
 
-    def _head(self, heads: Sequence[FetchResponseWalk]) -> bytes:
+    def _head(self, heads: Sequence[FetchResponseWalk], count: int) -> bytes:
         version = self._request.version
-        count = sum(max(one.topic_count, 0) for one in heads)  # -1 for null
         head = self._request.correlation_id.to_bytes(4, "big", signed=True)
         if self._is_flexible:
             head += _NO_TAGS
@@ -247,12 +252,12 @@ class FetchPart:
     def end(self, error: Exception | None) -> None:
         if self._is_refused:
             return
-        if error is None:
+        if self.head is None:  # the response ends within its head, or the broker is gone
+            self.refuse(errors.NotLeaderForPartitionError.errno)
+        elif error is None:
             self._is_ended = True
             if self._is_current:
                 self._merged.part_ended()
-        elif self.head is None:
-            self.refuse(errors.NotLeaderForPartitionError.errno)
         else:
             self._merged.fail(error)
 
