@@ -8,7 +8,7 @@ import pytest
 
 import kafkafmt as kf
 from kafkafmt.jobs.repair import repair
-from log.samples import batch, put_segment
+from log.samples import DAY, batch, put_segment
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -37,3 +37,28 @@ def test_wrapper_when_its_offset_became_lower_than_those_in_it_then_it_ends_the_
     put_segment(tmp_path, 0, [first, bytes(range(100, 160)), moved, last])
     (lost,) = repair(tmp_path, None).partitions[0].lost
     assert (lost.kind, lost.is_lost, lost.first_offset, lost.last_offset) == ("corrupt", True, 3, 4)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("removed", [{18, 19}, {14}, {*range(10, 20)}], ids=["last", "middle", "all"])
+def test_compaction_when_it_was_killed_then_what_it_removed_from_wrappers_is_not_lost(
+    tmp_path: Path, magic: int, removed: set[int]
+) -> None:
+    """The segment that it has written overlaps those that it has read. No header of a wrapper shows a gap."""
+
+    def wrappers(first: int, stop: int, removed: set[int]) -> list[bytes]:
+        found = []
+        for base_offset in range(first, stop, 10):
+            builder = kf.RecordBatchBuilder(magic, kf.Codec.GZIP, base_offset=base_offset)
+            kept = [offset for offset in range(base_offset, base_offset + 10) if offset not in removed]
+            for offset in kept:
+                builder.append_with_offset(offset, DAY + offset if magic else -1, b"%d" % offset, b"value")
+            found += [builder.build()] if kept else []
+        return found
+
+    put_segment(tmp_path, 0, wrappers(0, 30, removed))
+    put_segment(tmp_path, 10, wrappers(10, 30, set()))
+    report = repair(tmp_path, None).partitions[0]
+    assert report.is_lossless
+    assert {one.kind for one in report.lost} == {"duplicate"}
+    assert (report.first_offset, report.last_offset) == (0, 29)

@@ -88,7 +88,7 @@ def _continues(before: np.void, chain: np.void) -> bool:
 def _first_offsets(rows: NDArray[np.void], last_offset: int | None) -> NDArray[np.int64]:
     """Return the first offset of each batch. That of a v0/v1 wrapper follows the batch before, if that is possible.
 
-    That is not true of a wrapper at the begin of a file or after damage: its offsets tell what the damage had.
+    `add` opens a wrapper at the start of a file or after damage: its offsets tell what the damage had.
 
     last_offset: that of the batch before `rows`.
     """

@@ -46,6 +46,7 @@ class _LeftBatch:
     position: int
     size: int
     may_be_cleaned: bool
+    may_be_gone: bool
 
     def read(self) -> RecordBatch:
         run = next(RecordsRange(self.records, self.position, self.position + self.size).runs())
@@ -73,15 +74,20 @@ def _altered_of_file(
 ) -> list[bool]:
     with left_out[0].file.open() as opened:
         missing = _batches_by_end(opened, left_out)
-        wanted = np.array(sorted(missing), "i8")
+        wanted, met = np.array(sorted(missing), "i8"), set[int]()
         for file, chains in kept:
             low = wanted.searchsorted(chains["first_offset"], "left")
             chains = chains[low < wanted.searchsorted(chains["last_offset"], "right")]
             if len(chains):
                 with file.open() as records:
                     for run in _runs(records, chains):
-                        _remove_copies(missing, run, wanted)
-    found = {one.number for batches in missing.values() for one in batches}
+                        met.update(_remove_copies(missing, run, wanted))
+    found = {
+        one.number
+        for last, batches in missing.items()
+        for one in batches
+        if last in met or not one.may_be_gone
+    }
     return [number in found for number in range(len(left_out))]
 
 
@@ -90,9 +96,13 @@ def _batches_by_end(records: SegmentRecords, left_out: Sequence[LeftChain]) -> d
     found = defaultdict[int, list[_LeftBatch]](list)
     for number, one in enumerate(left_out):
         for run in _runs(records, [one.chain]):
-            rows = run.index[["last_offset", "position", "size"]]
-            for last, position, size in rows.tolist():
-                found[last].append(_LeftBatch(number, records, position, size, one.may_be_cleaned))
+            rows = run.index[["last_offset", "position", "size", "magic"]]
+            for last, position, size, magic in rows.tolist():
+                # Compaction removes wrappers, or their last messages, and no header shows the gap.
+                may_be_gone = one.may_be_cleaned and magic < 2
+                found[last].append(
+                    _LeftBatch(number, records, position, size, one.may_be_cleaned, may_be_gone)
+                )
     return found
 
 
@@ -102,11 +112,14 @@ def _runs(records: SegmentRecords, chains: Iterable[np.void]) -> Iterator[BatchR
         yield from part.runs(reuse_memory=True)
 
 
-def _remove_copies(missing: dict[int, list[_LeftBatch]], run: BatchRun, wanted: NDArray[np.int64]) -> None:
-    """Remove the batches of which a run that is kept has a copy."""
+def _remove_copies(
+    missing: dict[int, list[_LeftBatch]], run: BatchRun, wanted: NDArray[np.int64]
+) -> Iterator[int]:
+    """Remove the batches of which a run that is kept has a copy. Yield the last offsets that both have."""
     for number in np.isin(run.index["last_offset"], wanted).nonzero()[0].tolist():
         last = int(run.index["last_offset"][number])
         kept = RecordBatch(run, number)
+        yield last
         if last in missing:
             missing[last] = [one for one in missing[last] if not _is_copy(kept, one)]
 
