@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cli.logs import is_one_line, json_lines, run
-from kafkafmt import RecordBatchBuilder
+from kafkafmt import Codec, RecordBatchBuilder
 from log.samples import batch, batches, moved, name, put_segment
 
 
@@ -75,25 +77,42 @@ def test_inspect_when_the_last_offset_of_a_segment_is_that_of_later_ones_then_sh
 
 
 @pytest.mark.parametrize("size", [10, 300_000])  # batches are read together, and one by one
+@pytest.mark.parametrize("magic", [1, 2])
 @pytest.mark.parametrize(
     ("selected", "shown", "status"),
     [("20:40", range(20, 40), 1), ("10:20", range(0), 1), ("0:20", range(10), 1), ("0:10", range(10), 0)],
 )
 def test_inspect_when_the_offset_of_a_batch_is_beyond_the_selected_ones_then_shows_these_and_reports_it(
-    tmp_path: Path, size: int, selected: str, shown: range, status: int
+    tmp_path: Path, size: int, magic: int, selected: str, shown: range, status: int
 ) -> None:
     found = []
     for first in range(0, 50, 10):
-        builder = RecordBatchBuilder(base_offset=first)
+        builder = RecordBatchBuilder(magic, Codec.GZIP if magic < 2 else Codec.NONE, base_offset=first)
         for number in range(10):
-            builder.append(number, None, bytes(size // 10))
+            builder.append(number, None, random.Random(number).randbytes(size // 10))
         found.append(builder.build())
     found[1] = moved(found[1], 1000)
     put_segment(tmp_path / "orders-0", 0, found)
     for options, column, expected in ((["--records"], "offset", shown), ([], "base_offset", shown[::10])):
         ended = run("inspect", tmp_path, "--offsets", selected, "--json", *options)
         assert [row[column] for row in json_lines(ended.stdout)] == [*expected]
-        assert (ended.exit_code, "expected 1010 or more, found 20" in ended.stderr) == (status, status == 1)
+        assert (ended.exit_code, "expected 10" in ended.stderr) == (status, status == 1)
+
+
+@pytest.mark.parametrize(
+    ("selected", "shown", "status"),
+    [("0:50", [*range(10), *range(30, 50)], 1), ("30:40", range(30, 40), 1), ("0:10", range(10), 0)],
+)
+def test_inspect_when_damage_follows_such_a_batch_then_shows_the_selected_ones_behind_it(
+    tmp_path: Path, selected: str, shown: Sequence[int], status: int
+) -> None:
+    found = batches(0, 50, 10)
+    found[1] = moved(found[1], 1000)
+    found[2] = found[2][:-1] + bytes([found[2][-1] ^ 1])
+    put_segment(tmp_path / "orders-0", 0, found)
+    ended = run("inspect", tmp_path, "--offsets", selected, "--records", "--json")
+    assert [row["offset"] for row in json_lines(ended.stdout)] == [*shown]
+    assert (ended.exit_code, "CRC" in ended.stderr) == (status, status == 1)
 
 
 def test_inspect_when_segments_overlap_then_that_is_no_damage(tmp_path: Path) -> None:

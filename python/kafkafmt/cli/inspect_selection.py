@@ -25,18 +25,20 @@ from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import MAX_OFFSET
 from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.records.decoding import locate_in_chunks
-from kafkafmt.records.runs import select_batches, slice_run
+from kafkafmt.records.runs import first_offset, select_batches, slice_run
 from kafkafmt.schemas.json_programs import topic_records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from _kafkafmt.batches.scan import BatchRun
     from _kafkafmt.json.topic_records import TopicRecords
     from _kafkafmt.records.decode import LocatedRecords
     from kafkafmt.cli.record_formats import RecordFormats
     from kafkafmt.records.batch import RecordBatch
     from kafkafmt.storage import StoragePath
+
+# So much damage after the end is held: a batch with a wrong CRC, and its range.
+_MOST_BEYOND = 2
 
 
 @dataclass
@@ -223,17 +225,22 @@ class Selection:
         first, end = self.bounds.of(source)
         left_out = 0
         reaches = False  # whether the last batch reaches the end
+        # The damage after a batch that does: beyond the end, unless a later batch begins before the end.
+        beyond = list[DamageFound | DamagedBatch]()
         lowest = lowest or -MAX_OFFSET  # a damaged base offset may be negative
         for found in walk(source, self.progress):
             if not isinstance(found, SoundBatches):
-                if reaches:
+                if len(beyond) == _MOST_BEYOND:
                     return
-                if isinstance(found, DamageFound):
-                    self._report(found)
-                elif first is None or found.batch.last_offset >= first:
-                    yield found
+                beyond.append(found)
+                if not reaches:
+                    yield from self._damaged(beyond, first)
                 continue
             last_offsets = found.run.index["last_offset"]
+            if beyond:
+                if end is not None and first_offset(found.run) >= end:
+                    return
+                yield from self._damaged(beyond, first)
             left_out += int((last_offsets < lowest).sum())
             if left_out and last_offsets[-1] >= lowest:
                 self._report_left_out(source, left_out)
@@ -241,7 +248,7 @@ class Selection:
             wanted = last_offsets >= (lowest if first is None else max(lowest, first))
             number = None
             if end is not None:
-                begin_before, number = _before_end(found.run, end, reaches=reaches)
+                begin_before, number = _before_end(found, end, reaches=reaches)
                 wanted &= begin_before
                 reaches = bool(last_offsets[-1] >= end - 1)
             if last_offsets[-1] >= lowest:
@@ -258,6 +265,15 @@ class Selection:
                 return
         if left_out:
             self._report_left_out(source, left_out)
+
+    def _damaged(self, found: list[DamageFound | DamagedBatch], first: int | None) -> Iterator[DamagedBatch]:
+        """Report damage, and yield the damaged batches with offsets from `first` on. Empties the list."""
+        for one in found:
+            if isinstance(one, DamageFound):
+                self._report(one)
+            elif first is None or one.batch.last_offset >= first:
+                yield one
+        found.clear()
 
     def _begins_after_end(self, source: SourceFile, batch: RecordBatch) -> bool:
         """Return whether a wrapper, whose header has no base offset, begins after the selected offsets."""
@@ -281,20 +297,25 @@ class Selection:
         notify(f"damage: {damage_in_words(found.row)}")
 
 
-def _before_end(run: BatchRun, end: int, *, reaches: bool) -> tuple[NDArray[np.bool_], int | None]:
+def _before_end(found: SoundBatches, end: int, *, reaches: bool) -> tuple[NDArray[np.bool_], int | None]:
     """Return a mask of the batches that begin before an offset, and the number of the last one to read; None for all.
 
     That is the second batch in a row that reaches the end. The base offset of the first may be damaged, and then
     selected batches follow.
 
-    reaches: whether the batch before the run does. Its header does not tell where a wrapper begins: after that batch.
+    A wrapper's header has no base offset. One that follows such a batch begins after the end, unless its offsets and
+    those of the batch contradict each other.
+
+    reaches: whether the batch before the run reaches the end.
     """
-    rows = run.index
+    rows = found.run.index
+    is_misplaced = np.isin(rows["position"], [damage.row["position"] for damage in found.misplaced])
     reaching = rows["last_offset"] >= end - 1
     follows = np.concatenate(([reaches], reaching[:-1]))
     is_second = reaching & follows
     number = int(is_second.argmax()) if is_second.any() else None
-    before: NDArray[np.bool_] = (rows["base_offset"] < end) & ~(follows & (rows["base_offset"] < 0))
+    begins_after = is_second & (rows["base_offset"] < 0) & ~is_misplaced
+    before: NDArray[np.bool_] = (rows["base_offset"] < end) & ~begins_after
     if number is not None:
         before[number + 1 :] = False
     return before, number
