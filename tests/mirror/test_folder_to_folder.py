@@ -313,8 +313,10 @@ def test_full_disk_ends_the_mirror_in_one_line_and_it_goes_on_later(tmp_path: Pa
         (["--batch-size", "64K"], "--batch-size needs --adaptive, or --deep into a cluster"),
         (["--deep", "--codec", "lz4", "--batch-size", "64K"], "--batch-size needs --adaptive"),
         (["--source-config", "x"], "expected KEY=VALUE"),
-        (["--segment-bytes", "1m"], "--segment-bytes, --segment-age, --spool and --spool-bytes need a URI"),
-        (["--spool", "spool"], "need a URI as DST"),
+        (["--segment-bytes", "256m"], "needs a URI as DST: for a folder, --topic-config segment.bytes=BYTES"),
+        (["--segment-age", "300"], "--segment-age needs a URI as DST"),
+        (["--spool", "spool"], "--spool needs a URI as DST"),
+        (["--spool-bytes", "1g"], "--spool-bytes needs a URI as DST"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line(options: list[str], message: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kafkafmt.mirror.opening import open_mirror
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.targets.spool import SealedSegment
+from kafkafmt.mirror.topic_settings import TopicSettings
 from mirror.folders import NOW, batch, log_bytes, mirror, put_log, records, stopped
 from mirror.running import address
 from mirror.test_sealed_target import NotingStore
@@ -56,6 +57,14 @@ def unreadable(base_offset: int) -> bytes:
     data[-8] ^= 0xFF  # of the CRC that gzip has of its own
     data[12:16] = zlib.crc32(data[16:]).to_bytes(4, "big")
     return bytes(data)
+
+
+def large_wrapper(base_offset: int) -> bytes:
+    """A wrapper of 10 records that decompresses to more than a mirror opens within 64 MiB."""
+    builder = kf.RecordBatchBuilder(1, kf.Codec.GZIP, base_offset=base_offset)
+    for offset in range(base_offset, base_offset + 10):
+        builder.append(NOW + offset, b"key", bytes(MIB))
+    return builder.build()
 
 
 @pytest.fixture
@@ -148,27 +157,55 @@ def test_sealed_segments_when_they_begin_with_such_wrappers_then_have_all_batche
     assert stored == dict(zip((0, 10, 20, 35), data, strict=True))
 
 
-@pytest.mark.parametrize("at", [7, 10])
-def test_mirror_when_a_wrapper_exceeds_its_memory_then_opens_none_further_and_more_memory_continues_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
-    """Nothing tells its first offset then. It is not taken for its last one."""
-    source, target = tmp_path / "source", tmp_path / "target"
-    large = kf.RecordBatchBuilder(1, kf.Codec.GZIP, base_offset=10)
-    for offset in range(10, 20):
-        large.append(NOW + offset, b"key", bytes(MIB))
-    put_log(source / "t-0", [batch(0, at), large.build()], segment_bytes=1)
-    most = MirrorMemory(64 * MIB, is_deep=True).max_decompressed_bytes
-    limits: list[int] = []
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The limits in bytes of all that is decompressed."""
+    found: list[int] = []
     decompress = codecs.decompress
 
     def noted(*arguments: Any, limit: int, **options: Any) -> Any:
-        limits.append(limit)
+        found.append(limit)
         return decompress(*arguments, limit=limit, **options)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(codecs, "decompress", noted)
-        ended = mirror(source, target, "--deep", "--codec", "lz4", "--memory", "64m")
+    monkeypatch.setattr(codecs, "decompress", noted)
+    return found
+
+
+@pytest.mark.parametrize("are_sealed", [False, True])
+def test_mirror_when_segments_begin_with_wrappers_that_exceed_its_memory_then_copies_them(
+    tmp_path: Path, limits: list[int], are_sealed: bool
+) -> None:
+    """They are opened for the names of the segments."""
+    data = [wrapper(0), large_wrapper(10), wrapper(20)]
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "t-0").mkdir(parents=True)
+    (source / "t-0" / "00000000000000000000.log").write_bytes(b"".join(data))
+    options = MirrorOptions(
+        source,
+        target,
+        memory_bytes=64 * MIB,
+        topic_settings=TopicSettings.parsed(["segment.bytes=100"]),
+        sealing=Sealing(segment_bytes=100),
+    )
+    store = NotingStore(tmp_path / "spool")
+    with open_mirror(options, lambda _: None, (lambda *_: store) if are_sealed else None) as running:
+        running.run()
+    assert not running.statistics.stopped
+    assert {*limits} == {MirrorMemory(64 * MIB, is_deep=False).max_decompressed_bytes}
+    if not are_sealed:
+        assert log_bytes(target / "t-0") == b"".join(data)
+
+
+@pytest.mark.parametrize("at", [7, 10])
+def test_mirror_when_a_wrapper_exceeds_its_memory_then_opens_none_further_and_more_memory_continues_with_it(
+    tmp_path: Path, limits: list[int], at: int
+) -> None:
+    """Nothing tells its first offset then. It is not taken for its last one."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", [batch(0, at), large_wrapper(10)], segment_bytes=1)
+    limits.clear()
+    most = MirrorMemory(64 * MIB, is_deep=True).max_decompressed_bytes
+    ended = mirror(source, target, "--deep", "--codec", "lz4", "--memory", "64m")
     assert (ended.status, stopped(ended.summary)) == (1, {"t-0": at})
     assert {*limits} == {most}
     assert mirror(source, target, "--deep", "--codec", "lz4").status == 0

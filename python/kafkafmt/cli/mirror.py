@@ -263,12 +263,8 @@ def mirror(
         from kafkafmt.server.structured_logging import configure_logs
         from kafkafmt.server.yielding import freeze_start
 
-        sealing = Sealing(segment_bytes, segment_age, spool, spool_bytes)
-        if sealing != Sealing() and not isinstance(target, RemotePath):
-            raise click.UsageError(
-                "--segment-bytes, --segment-age, --spool and --spool-bytes need a URI as DST: for a folder, "
-                "--topic-config segment.bytes sets the size of segments"
-            )
+        if not isinstance(target, RemotePath):
+            _refuse_sealing(target)
         beginning = from_time if isinstance(from_time, str) else MirrorOptions.beginning
         start = None if isinstance(from_time, str) else from_time
         is_cluster = isinstance(source, ClusterAddress)
@@ -286,7 +282,7 @@ def mirror(
             target_config=client_settings(target_config, target_config_file),
             topic_names=TopicNames.parsed(topic_prefix, renames),
             topic_settings=TopicSettings.parsed(topic_config),
-            sealing=sealing,
+            sealing=Sealing(segment_bytes, segment_age, spool, spool_bytes),
             **sync_settings(syncs_groups=syncs_groups, groups=groups, heartbeats=heartbeats),
             **settings,
         )
@@ -315,6 +311,17 @@ def mirror(
     ended = running.statistics
     has_lost = bool(ended.gone) and not asked.is_following
     return 1 if ended.failures or ended.unreached or has_lost else 0
+
+
+def _refuse_sealing(target: Path | ClusterAddress) -> None:
+    """Raise click.UsageError for an option of sealed segments, which this target does not have."""
+    ctx = click.get_current_context()
+    for name in ("segment_bytes", "segment_age", "spool", "spool_bytes"):
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            instead = ""
+            if name == "segment_bytes" and not isinstance(target, ClusterAddress):
+                instead = ": for a folder, --topic-config segment.bytes=BYTES sets the size of segments"
+            raise click.UsageError(f"--{name.replace('_', '-')} needs a URI as DST{instead}")
 
 
 def _shows_bar(asked: MirrorOptions) -> bool:

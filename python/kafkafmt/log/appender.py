@@ -26,6 +26,7 @@ from kafkafmt._util.files import (
     write_durably,
 )
 from kafkafmt._util.locks import try_lock
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.log.batch_writer import (
     ensure_ascending,
     ensure_segment_bytes,
@@ -73,6 +74,7 @@ class LogAppender(Closing):
     Offsets come from the batches and must ascend; an empty log begins with the first offset. If the open segment would
     exceed `segment_bytes`, it is closed. The next one gets the name of its first offset.
 
+    max_decompressed_bytes: the limit for a v0/v1 wrapper that is opened, because a segment begins with it.
     truncated_bytes: the bytes after the last valid batch, which were cut off when the log was opened.
 
     Only one appender may have a folder open, in all processes: others get BlockingIOError. The file system must support
@@ -89,11 +91,13 @@ class LogAppender(Closing):
         *,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
         self.folder = writable_path(folder)
         ensure_segment_bytes(segment_bytes)
         self.segment_bytes = segment_bytes
         self.index_interval_bytes = index_interval_bytes
+        self.max_decompressed_bytes = max_decompressed_bytes
         self._log_start = LogStartOffsets().of(self.folder)
         self._failure: OSError | None = None
         self._producers: ProducerStates | None = None
@@ -155,12 +159,15 @@ class LogAppender(Closing):
             fitting = self._segment.fitting(run.index[first:stop], self.segment_bytes)
             is_new = not self._segment.size_in_bytes
             if first + fitting < stop and not is_new:
-                self._roll(segment_base_offset(run, first, self.next_offset))
+                self._roll(self._base_offset(run, first))
                 continue
             if is_new:
-                self.begin_at(segment_base_offset(run, first, self.next_offset))
+                self.begin_at(self._base_offset(run, first))
             self._append(run, first, first + fitting)
             first += fitting
+
+    def _base_offset(self, run: BatchRun, number: int) -> int:
+        return segment_base_offset(run, number, self.next_offset, self.max_decompressed_bytes)
 
     def begin_at(self, base_offset: int) -> None:
         """Continue at `base_offset` in a log whose last segment is empty: rename this segment, durably.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.files import naming_errors
+from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.indexes import DEFAULT_INDEX_INTERVAL_BYTES, IndexBuilder, TimestampOffset
 from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -114,14 +115,16 @@ def ensure_segment_bytes(segment_bytes: int) -> None:
         raise ValueError(f"segment_bytes: expected 1 to 2^31 - 1, found {segment_bytes}")
 
 
-def segment_base_offset(run: BatchRun, number: int, log_end: int) -> int:
+def segment_base_offset(
+    run: BatchRun, number: int, log_end: int, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> int:
     """Return the base offset of a segment that begins with a batch of a run. log_end: the end of the log before it.
 
     It is the batch's first offset. The header of a v0/v1 wrapper has none, so the wrapper is opened. One that cannot be
-    opened may be copied all the same: the segment then begins at the end of the log.
+    opened, or is larger than max_decompressed_bytes, may be copied all the same: the segment then begins at log_end.
     """
     try:
-        return RecordBatch(run, number).base_offset
+        return RecordBatch(run, number, max_decompressed_bytes).base_offset
     except KafkaFormatError:
         return max(log_end, int(run.index["last_offset"][number]) - MAX_INT32)
 

@@ -53,22 +53,25 @@ def load_handler(name: str) -> Handler:
         raise MirrorError(f"handler {error}") from None
 
 
-def handled_batches(handler: Handler, topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:
+def handled_batches(
+    handler: Handler, topic_partition: TopicPartition, run: BatchRun, max_decompressed_bytes: int
+) -> Iterator[BatchRun]:
     """Yield the batches that a raw handler returns, in order. Unchanged ones stay a run up to the next replaced one.
 
+    max_decompressed_bytes: the limit for each batch whose records are read.
     Raises HandlerError, after the batches before it were yielded.
     """
     kept: list[int] = []
     failure: HandlerError | None = None
     for number in range(len(run)):
-        batch = RecordBatch(run, number)
+        batch = RecordBatch(run, number, max_decompressed_bytes)
         other: BatchRun | None = None
         try:
             made = handler(batch, topic_partition)
             if made is batch:
                 kept.append(number)
                 continue
-            other = None if made is None else _put_in_place(made, batch)
+            other = None if made is None else _put_in_place(made, batch, max_decompressed_bytes)
         except Exception as error:
             failure = HandlerError(
                 topic_partition, base_offset_of(run, number), f"{type(error).__name__}: {error}"
@@ -100,7 +103,7 @@ def handled_record(handler: Handler, topic_partition: TopicPartition, record: An
         raise HandlerError(topic_partition, record.offset, message) from error
 
 
-def _put_in_place(made: Any, batch: RecordBatch) -> BatchRun:
+def _put_in_place(made: Any, batch: RecordBatch, max_decompressed_bytes: int) -> BatchRun:
     """Return a handler's batch. Unless its offsets are within those of `batch`, it begins at that one's first offset.
 
     Raises ValueError if it is not one whole batch, has more offsets than `batch`, or is a v0/v1 wrapper, whose inner
@@ -112,7 +115,8 @@ def _put_in_place(made: Any, batch: RecordBatch) -> BatchRun:
         raise ValueError(f"expected one batch or None, found {len(run)}")
     run.ensure_valid()
     first, last = batch.base_offset, batch.last_offset
-    made_first, made_last = RecordBatch(run, 0).base_offset, int(run.index["last_offset"][0])
+    made_first = RecordBatch(run, 0, max_decompressed_bytes).base_offset
+    made_last = int(run.index["last_offset"][0])
     if first <= made_first <= made_last <= last:
         return run
     if run.index["base_offset"][0] < 0:

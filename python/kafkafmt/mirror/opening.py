@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.mirror.offset_map import OffsetMapStore
     from kafkafmt.mirror.protocols import Source, Target
-    from kafkafmt.mirror.statistics import Way
     from kafkafmt.mirror.targets.sealed import SegmentStore
     from kafkafmt.types import TopicPartition
 
@@ -99,8 +98,7 @@ def open_mirror(
                 stack.callback(store.close)
             if open_store is not None or isinstance(options.target, RemotePath):
                 sealed_store = (open_store or open_plain_store)(options, source, source_cluster, statistics)
-                way: Way = "deep" if options.is_deep else "raw"
-                target: Target = SealedTarget(sealed_store, statistics, options.sealing, way)
+                target: Target = SealedTarget(sealed_store, statistics, options)
                 stack.callback(target.close)
             else:
                 target = _open_target(stack, options, source, target_cluster, store, statistics)
@@ -332,12 +330,12 @@ def _transform(options: MirrorOptions) -> Transform:
 
 def _transform_of_batches(options: MirrorOptions) -> Transform:
     handler = options.handler
+    most = options.memory.max_decompressed_bytes
     if options.is_deep:
-        most = options.memory.max_decompressed_bytes
         return _as_it_is if options.into_cluster else deep_transform(options.codec, handler, most)
     if handler is None:
         return _as_it_is
-    return lambda topic_partition, run: handled_batches(handler, topic_partition, run)
+    return lambda topic_partition, run: handled_batches(handler, topic_partition, run, most)
 
 
 def _as_it_is(topic_partition: TopicPartition, run: BatchRun) -> Iterator[BatchRun]:

@@ -63,6 +63,7 @@ class DirectoryTarget(Target):
         self._way: Way = "deep" if options.is_deep else "raw"
         self._settings, self._names = options.topic_settings, options.names
         self._restarts_recreated = options.restarts_recreated
+        self._max_decompressed_bytes = options.memory.max_decompressed_bytes
         self._topic_ids: dict[TopicPartition, UUID] = {}
         self._prepared: dict[str, SourceTopic] = {}
         self._topics: dict[str, TopicConfig] = {}  # as `topics.ini` has them
@@ -196,6 +197,7 @@ class DirectoryTarget(Target):
                 found = LogAppender(
                     self._folder(topic_partition),
                     segment_bytes=int(configs.get(SEGMENT_BYTES, DEFAULT_SEGMENT_BYTES)),
+                    max_decompressed_bytes=self._max_decompressed_bytes,
                 )
             except BlockingIOError as error:
                 raise PartitionError(f"{error.filename}: {error.strerror}") from None

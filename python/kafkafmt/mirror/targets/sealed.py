@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.producer_states import ProducerStates
-    from kafkafmt.mirror.sealing import Sealing
+    from kafkafmt.mirror.options import MirrorOptions
     from kafkafmt.mirror.statistics import Statistics, Stopped, Way
     from kafkafmt.types import TopicPartition
 
@@ -94,9 +94,11 @@ class SegmentStore(Protocol):
 class SealedTarget(Target):
     """Seals segments of the source's batches, and stores them in a `SegmentStore`."""
 
-    def __init__(self, store: SegmentStore, statistics: Statistics, sealing: Sealing, way: Way) -> None:
+    def __init__(self, store: SegmentStore, statistics: Statistics, options: MirrorOptions) -> None:
         self._store, self.statistics = store, statistics
-        self._sealing, self._way = sealing, way
+        self._sealing = options.sealing
+        self._way: Way = "deep" if options.is_deep else "raw"
+        self._max_decompressed_bytes = options.memory.max_decompressed_bytes
         self._spool = StagedFolder(store.spool, is_private=True)
         self._names = count()
         self._threads = ThreadPoolExecutor(_STORED_AT_ONCE, "store")
@@ -237,7 +239,7 @@ class SealedTarget(Target):
                 self._spool.path / str(next(self._names)),
                 topic_partition,
                 self._topic_ids.get(topic_partition),
-                segment_base_offset(run, first, self._ends[topic_partition]),
+                segment_base_offset(run, first, self._ends[topic_partition], self._max_decompressed_bytes),
                 producers,
             )
         self._open.move_to_end(topic_partition)
