@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkafmt.log import LogAppender, LogTail, PartitionLog, Segment
+from kafkafmt.log import LogAppender, LogTail, PartitionLog, Segment, overlaps
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
@@ -167,6 +167,21 @@ def test_ends_of_overlapping_segments_when_they_have_indexes_then_only_their_las
     read.clear()
     assert ends.read_segments(log.segments()).first_offsets == [0]
     assert not read
+
+
+def test_ends_when_another_thread_forgets_the_log_while_they_are_found_then_are_returned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_segment(folder, 0, batches(0, 30, 5))
+    put_segment(folder, 20, batches(20, 40, 5))
+    ends, intact_end = SegmentEnds(), overlaps._intact_end
+
+    def forgotten(segment: Segment, stamp: Any) -> Any:
+        ends.keep(())
+        return intact_end(segment, stamp)
+
+    monkeypatch.setattr(overlaps, "_intact_end", forgotten)
+    assert ends.read_segments(PartitionLog(folder).segments()).first_offsets == [0, 30]
 
 
 def test_overlaps_when_their_segments_are_deleted_then_are_forgotten(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.open_segment import READ_BYTES
 from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.segment import SegmentRecords
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import Isolation, TopicPartition
 from log.samples import DAY, batch, batches, marker, moved, put_segment, transactional
@@ -375,10 +377,13 @@ def test_read_when_a_damaged_base_offset_follows_damage_then_the_batches_after_b
 
 
 @pytest.mark.parametrize("most_bytes", [1, READ_BYTES])
+@pytest.mark.parametrize(
+    "size", [100, READ_BYTES // 15, READ_BYTES // 5]
+)  # a read has all batches, one, or a part
 def test_read_when_a_damaged_base_offset_is_after_the_end_of_the_read_then_it_is_no_end(
-    folder: Path, most_bytes: int
+    folder: Path, most_bytes: int, size: int
 ) -> None:
-    found = batches(0, 50, 10)
+    found = batches(0, 50, 10, size=size)
     put_segment(folder, 0, [found[0], moved(found[1], 35), *found[2:]])
     reader = reader_of(folder)
     reader.end_at(LogCut(30, {}))
@@ -393,6 +398,54 @@ def test_read_when_a_segment_ends_with_damage_and_the_next_one_overlaps_it_then_
     put_segment(folder, 0, [*batches(0, 20, 5), bytes(damaged)])
     put_segment(folder, 10, batches(10, 40, 5))
     assert read_all(reader_of(folder)) == ([*range(40)], [])
+
+
+def test_read_when_such_a_segment_lacks_the_damaged_offsets_then_they_are_told_to_be_missing(
+    folder: Path,
+) -> None:
+    damaged = bytearray(batch(20, 5))
+    damaged[-1] ^= 1
+    put_segment(folder, 0, [*batches(0, 20, 5), bytes(damaged)])
+    put_segment(folder, 10, [*batches(10, 20, 5), *batches(30, 40, 5)])
+    assert read_all(reader_of(folder)) == ([*range(20), *range(30, 40)], [(20, 30)])
+
+
+@pytest.mark.parametrize("count", [20, 20_000])
+def test_log_when_the_last_base_offset_is_too_low_then_it_is_not_the_end(folder: Path, count: int) -> None:
+    contents = b"".join(batches(0, count, size=1))
+    path = put_segment(folder, 0, [contents, moved(batch(count, size=1), 3)])
+    os.utime(path, (1, 1))  # no broker is writing it
+    reader = reader_of(folder)
+    assert reader.end_offset == count
+    assert read_all(reader) == ([*range(count)], [])
+    message = f"expected {count} or more, found 3 .batch at position {len(contents)}"
+    with pytest.raises(kf.InvalidRecordError, match=message):
+        PartitionLog(folder).end_offset  # noqa: B018
+
+
+@pytest.mark.parametrize("end_offset", [20, 30])
+def test_records_when_a_base_offset_after_their_end_is_too_low_then_all_come(
+    folder: Path, end_offset: int
+) -> None:
+    found = batches(0, 60, 10)
+    number = end_offset // 10 + 1
+    put_segment(folder, 0, [*found[:number], moved(found[number], 3), *found[number + 1 :]])
+    assert [one.offset for one in PartitionLog(folder).records(0, end_offset)] == [*range(end_offset)]
+
+
+def test_records_when_a_large_batch_is_after_their_end_then_it_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_segment(folder, 0, [batch(0), batch(10), batch(11, size=20_000_000)])
+    read_at, sizes = SegmentRecords.read_at, list[int]()
+
+    def noted(self: SegmentRecords, position: int, size: int, memory: bytearray | None = None) -> Any:
+        sizes.append(size)
+        return read_at(self, position, size, memory)
+
+    monkeypatch.setattr(SegmentRecords, "read_at", noted)
+    assert [one.offset for one in PartitionLog(folder).records(0, 5)] == [0]
+    assert sum(sizes) < 4_000_000
 
 
 @pytest.mark.parametrize("run_bytes", [1, len(batch(0, 10)) * 2, READ_BYTES])

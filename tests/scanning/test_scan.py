@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -245,6 +245,31 @@ def test_scan_when_a_base_offset_is_damaged_then_that_batch_alone_is_left_out_an
         kf.scan(tmp_path, **bounds).to_arrow()
     offsets = offsets_of(kf.scan(tmp_path, on_corrupt="skip", **bounds))
     assert offsets == [offset for offset in range(end or 50) if not 10 <= offset < 20]
+
+
+@pytest.mark.parametrize("base_offset", [3, 1000])
+@pytest.mark.parametrize("end", [None, 40, 45])
+def test_scan_when_it_reads_one_batch_at_a_time_then_a_damaged_base_offset_hides_no_other_batch(
+    tmp_path: Path, base_offset: int, end: int | None
+) -> None:
+    """The damaged batch may be returned before the next one shows that its offsets are too high."""
+    found = [batch(offset, 10, size=120_000) for offset in range(0, 50, 10)]
+    put_segment(tmp_path / "orders-0", 0, [found[0], moved(found[1], base_offset), *found[2:]])
+    scan = kf.scan(tmp_path, offsets=(None, end), on_corrupt="skip")
+    offsets = [offset for offset in offsets_of(scan) if offset < 1000]
+    assert offsets == [offset for offset in range(end or 50) if not 10 <= offset < 20]
+    with pytest.raises(kf.InvalidRecordError, match=rf"offsets {base_offset} to "):
+        kf.scan(tmp_path, offsets=(None, end)).to_arrow()
+
+
+@pytest.mark.parametrize("on_corrupt", ["fail", "skip"])
+@pytest.mark.parametrize("base_offset", [3, 1000])
+def test_scan_when_a_base_offset_after_its_end_is_damaged_then_it_has_what_is_before(
+    tmp_path: Path, base_offset: int, on_corrupt: Literal["fail", "skip"]
+) -> None:
+    found = [batch(offset, 10) for offset in range(0, 60, 10)]
+    put_segment(tmp_path / "orders-0", 0, [*found[:3], moved(found[3], base_offset), *found[4:]])
+    assert offsets_of(kf.scan(tmp_path, offsets=(None, 20), on_corrupt=on_corrupt)) == [*range(20)]
 
 
 @pytest.mark.parametrize("rest", [b"\xff" * 100, batch(15, 5)[:100]])

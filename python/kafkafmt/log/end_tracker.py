@@ -21,7 +21,7 @@ from kafkafmt.log.overlaps import ReadSegments
 from kafkafmt.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, Segment, check_tail
 from kafkafmt.log.segment_files import ListedFiles
 from kafkafmt.log.splitting import Place
-from kafkafmt.records.runs import with_batch
+from kafkafmt.records.runs import expected_of_last, with_batch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -230,6 +230,11 @@ class EndTracker:
         # No CRC covers the base offset of a batch: a damaged one must not be the end of the log.
         while sound and not 0 <= int(last_offsets[sound[-1]]) - base_offset <= MAX_RELATIVE_OFFSET:
             sound.pop()
+        expected = f"{base_offset} to {base_offset + MAX_RELATIVE_OFFSET}"
+        least = expected_of_last(run.index[sound[-3:]], base_offset)
+        if least is not None:
+            expected = f"{least} or more"
+            sound.pop()
         if sound:
             row = run.index[sound[-1]]
             position = int(row["position"])
@@ -246,6 +251,5 @@ class EndTracker:
         number = sound[-1] + 1 if sound else 0
         if number < len(run):
             run.ensure_valid(number)
-            expected = f"{base_offset} to {base_offset + MAX_RELATIVE_OFFSET}"
             message = f"last offset of a batch: expected {expected}, found {last_offsets[number]}"
             raise with_batch(InvalidRecordError(message), run, number)

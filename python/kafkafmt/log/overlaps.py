@@ -229,15 +229,22 @@ class SegmentEnds:
         reached = max((end for end in ends if end is not None), default=0)
         # None for damage at the end of the last segment, which is so read and reported.
         end = _intact_end(last, None)[1] if reached > last.base_offset else None
-        self._forget_astray(segments, ends, end)
+        self._forget_astray(segments, ends, end, known)
         return [*ends, end]
 
     def _forget_astray(
-        self, segments: Sequence[Segment], ends: list[int | None], log_end: int | None
+        self,
+        segments: Sequence[Segment],
+        ends: list[int | None],
+        log_end: int | None,
+        known: dict[StoragePath, tuple[Hashable, int | None]],
     ) -> None:
-        """Set the ends of segments that `_ends_astray` to None. log_end: that of the last one, if it was read."""
+        """Set the ends of segments that `_ends_astray` to None. log_end: that of the last one, if it was read.
+
+        known: the ends to remember. Another thread may have replaced those of the folder meanwhile.
+        """
         folder = segments[-1].path.parent
-        known, before, sound = self._known[folder], self._sound.get(folder, {}), dict[StoragePath, Hashable]()
+        before, sound = self._sound.get(folder, {}), dict[StoragePath, Hashable]()
         for number, end in enumerate(ends):
             segment = segments[number]
             if end is None or end <= segments[number + 1].base_offset:

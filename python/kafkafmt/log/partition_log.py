@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
@@ -30,7 +32,15 @@ from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
-from kafkafmt.records.runs import first_offset, slice_run, with_batch
+from kafkafmt.records.runs import (
+    first_misplaced,
+    first_offset,
+    first_offsets,
+    out_of_order,
+    slice_run,
+    sound_part,
+    with_batch,
+)
 from kafkafmt.records.trimming import rows_between
 from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, storage_of, storage_path
 from kafkafmt.types import Isolation, TopicPartition, is_committed, milliseconds
@@ -435,9 +445,17 @@ def _ensure_end(records: SegmentRecords, run: BatchRun, number: int, end_offset:
         return
     followers: BatchRun | None = slice_run(run, number + 1, len(run))
     if number + 1 == len(run):
+        first = records.first_offset_at(run.end_position)
+        if first is None or first >= end_offset:
+            return
         with contextlib.suppress(KafkaFormatError):  # damage after the end
             followers = records.first_run(run.end_position, RUN_BYTES, bytearray())
-    if followers is None or not (followers.index["last_offset"] < end_offset).any():
+    if followers is None or not (first_offsets(followers.index) < end_offset).any():
+        return
+    rows = np.append(run.index[number], sound_part(followers)[0].index)
+    least = int(run.index["last_offset"][number - 1]) + 1 if number else 0
+    misplaced, _ = first_misplaced(rows, out_of_order(rows, least), least, None)
+    if misplaced:  # a follower, whose offsets are too low
         return
     try:
         run.ensure_valid(number, number + 1)

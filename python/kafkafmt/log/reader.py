@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -384,8 +385,7 @@ class LogReader:
         if next_offset is None and opened.is_over(self._position):
             behind = self._behind(opened.segment)
             if behind is not None:
-                self._begin(behind)
-                next_offset, is_in_sequence = behind.base_offset, False  # it may overlap this segment
+                next_offset, is_in_sequence = self._first_from(self._begin(behind), offset), False
         if next_offset is not None and next_offset <= offset:
             if not is_in_sequence:
                 return None
@@ -408,6 +408,20 @@ class LogReader:
                 continue
             return base_offset_of(run, 0, self._log.max_decompressed_bytes)
         return None
+
+    def _first_from(self, opened: OpenSegment, offset: int) -> int:
+        """Return the first offset of a segment's first batch that ends at `offset` or later.
+
+        The segment may overlap the one before, and lack the offsets of a damaged batch there.
+        """
+        segment = opened.segment
+        if segment.base_offset < offset:
+            with contextlib.suppress(KafkaFormatError):  # a later read reports it
+                row = segment.read_indexes().find_row(opened.records, offset)
+                run = None if row is None else opened.run_at(int(row["position"]))
+                if run is not None:
+                    return base_offset_of(run, 0, self._log.max_decompressed_bytes)
+        return segment.base_offset
 
     def _message_of(self, error: KafkaFormatError) -> str:
         assert self._open is not None

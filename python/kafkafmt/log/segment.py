@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from _kafkafmt.wire.layout import LOG_OVERHEAD
 from kafkafmt._util.closing import Closing
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -30,14 +32,14 @@ from kafkafmt.records.base import Records, RunFilter
 from kafkafmt.records.decoding import locate
 from kafkafmt.records.file import SEGMENT_NAME, FileRecords
 from kafkafmt.records.range import RecordsRange
-from kafkafmt.records.runs import first_offset
+from kafkafmt.records.runs import expected_of_last, first_offset
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of, storage_path
 from kafkafmt.types import TopicPartition, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import numpy as np
+    from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
 
@@ -356,18 +358,26 @@ class SegmentIndexes:
 
         Raises InvalidRecordError for an offset that a segment cannot have: no CRC covers the base offset of a batch.
         """
-        last = self.find_last_row(records)
+        last = self._find_last_rows(records)
         if last is None:
             return self.base_offset
-        offset, most = int(last["last_offset"]), self.base_offset + MAX_RELATIVE_OFFSET
-        if 0 <= offset <= most:
+        offset, most = int(last["last_offset"][-1]), self.base_offset + MAX_RELATIVE_OFFSET
+        expected, least = f"0 to {most}", expected_of_last(last, self.base_offset)
+        if least is not None:
+            expected = f"{least} or more"
+        elif 0 <= offset <= most:
             return offset + 1
-        message = f"last offset of a segment: expected 0 to {most}, found {offset}"
-        raise records.with_source(InvalidRecordError(message, position=int(last["position"])))
+        message = f"last offset of a segment: expected {expected}, found {offset}"
+        raise records.with_source(InvalidRecordError(message, position=int(last["position"][-1])))
 
     def find_last_row(self, records: Records) -> np.void | None:
         """Find the row, in the shallow index, of the last whole batch; None if there is none."""
-        return _search(records, self.search_start(records, MAX_OFFSET), _last_row)
+        last = self._find_last_rows(records)
+        return None if last is None else last[-1]
+
+    def _find_last_rows(self, records: Records) -> NDArray[np.void] | None:
+        """Find the rows of the last whole batches, three if there are so many; None if there is none."""
+        return _search(records, self.search_start(records, MAX_OFFSET), _last_rows)
 
     def _start_for_timestamp(self, records: Records, timestamp: int) -> int:
         """Find the position of a batch at or before the first one with a record at `timestamp` or later."""
@@ -437,11 +447,11 @@ def _first_row(runs: Iterable[BatchRun], offset: int) -> np.void | None:
     return None
 
 
-def _last_row(runs: Iterable[BatchRun]) -> np.void | None:
-    row: np.void | None = None
+def _last_rows(runs: Iterable[BatchRun]) -> NDArray[np.void] | None:
+    rows: NDArray[np.void] | None = None
     for run in runs:
-        row = run.index[-1]
-    return row
+        rows = run.index[-3:] if rows is None else np.append(rows, run.index[-3:])[-3:]
+    return rows
 
 
 def _first_at_or_after(

@@ -20,7 +20,7 @@ import numpy as np
 
 from _kafkafmt.batches.scan import INDEX_DTYPE, BatchRun, scan
 from _kafkafmt.records.decode import RecordChain
-from _kafkafmt.wire.layout import MAGIC_LENGTH, MAGIC_OFFSET
+from _kafkafmt.wire.layout import BASE_OFFSET_LENGTH, MAGIC_LENGTH, MAGIC_OFFSET
 from _kafkafmt.wire.views import SharedBytes
 from kafkafmt._util.buffers import flat_view
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -220,6 +220,14 @@ class Records(ABC):
         # These bytes are fewer than the smallest batch, so `scan` finds none, and `needed` is the declared size.
         _, _, needed, _, _ = scan(data, position)
         return needed if _HEADER_BYTES < needed <= self.end_position - position else None
+
+    def first_offset_at(self, position: int) -> int | None:
+        """Return the first offset of the batch at `position`, if one begins there; None at the end.
+
+        It is the last offset of a v0/v1 wrapper. Only 8 bytes are read, and nothing is checked.
+        """
+        data = self.read_at(position, min(BASE_OFFSET_LENGTH, self.end_position - position))
+        return int.from_bytes(data, "big", signed=True) if len(data) == BASE_OFFSET_LENGTH else None
 
     def find_batch_start(self, target: int, position: int | None = None) -> int:
         """Return the position of the first batch that begins at or after `target`, or the end if none does.

@@ -160,7 +160,12 @@ def first_misplaced(
         number = int(wrong.argmax())
         expected = int(lasts[number - 1]) + 1 if number else next_offset
         message = f"expected {expected} or more, found {firsts[number]}"
-        if number and (firsts[number + 1 : number + 2] < expected).any():  # so the one before is wrong
+        least = int(lasts[number - 2]) + 1 if number > 1 else next_offset
+        is_last = number == len(rows) - 1
+        # The one before is wrong if two batches after it contradict it. If there is only one, it is wrong if that one
+        # fits without it, and there is a gap before it.
+        fits = firsts[number] >= least and firsts[number - 1] != least
+        if number and (fits if is_last else firsts[number + 1] < expected):
             number -= 1
             message = (
                 f"expected less than {firsts[number + 1]}, that of the next batch, found {lasts[number]}"
@@ -169,6 +174,17 @@ def first_misplaced(
         number = int(beyond.argmax())
         message = f"expected less than {bound}, where the log continues or ends, found {lasts[number]}"
     return number, message
+
+
+def expected_of_last(rows: NDArray[np.void], base_offset: int) -> int | None:
+    """Return the lowest offset that the last of three batches, or fewer, can have, if its offsets are lower.
+
+    None if they can be right: no batch has lower offsets than `base_offset`, and the one before may be damaged.
+    """
+    wrong = out_of_order(rows, base_offset)
+    if len(rows) > 1 and wrong[-1] and first_misplaced(rows, wrong, base_offset, None)[0] == len(rows) - 1:
+        return int(rows["last_offset"][-2]) + 1
+    return None
 
 
 def first_timestamps(rows: NDArray[np.void]) -> NDArray[np.int64]:

@@ -20,6 +20,8 @@ from kafkafmt.log.segment import SegmentRange
 from kafkafmt.records.base import RUN_BYTES, Records
 from kafkafmt.records.runs import (
     first_misplaced,
+    first_offset,
+    first_offsets,
     of_ended_transactions,
     out_of_order,
     slice_run,
@@ -157,10 +159,11 @@ class _Selection:
         right: no CRC covers the base offset by which it is selected.
         """
         limit, last = self._split.next_base_offset, None
+        least = self._split.segment.base_offset  # the offset after the batch before `last`
         for run in runs:
             if limit is not None:
                 self._ensure_below(limit, run)
-            ordered, damage = self._in_order(run, last) if self._verify else (run, None)
+            ordered, damage = self._in_order(run, last, least) if self._verify else (run, None)
             if damage is None and last is not None and self._ends_after(last):
                 return
             rows = ordered.index
@@ -169,24 +172,37 @@ class _Selection:
                 yield part
             if damage is not None:
                 raise damage
-            last = run.index[-1].copy()
+            if len(rows) > 1:
+                least = int(rows["last_offset"][-2]) + 1
+            elif last is not None:
+                least = int(last["last_offset"]) + 1
+            last = rows[-1].copy()
 
-    def _in_order(self, run: BatchRun, last: np.void | None) -> tuple[BatchRun, KafkaFormatError | None]:
+    def _in_order(
+        self, run: BatchRun, last: np.void | None, least: int
+    ) -> tuple[BatchRun, KafkaFormatError | None]:
         """Return the batches before the first one whose offsets cannot be right, and its error.
 
-        last: the row of the batch before `run`. If the end was reached there, its offset was too high.
+        last: the row of the batch before `run`. least: the lowest offset that is possible for it. Offsets after the end
+        of the split are no error.
         """
-        next_offset = self._split.segment.base_offset if last is None else int(last["last_offset"]) + 1
+        next_offset = least if last is None else int(last["last_offset"]) + 1
         if not out_of_order(run.index, next_offset).any():
             return run, None
         sound, damage = sound_part(run)
         wrong = out_of_order(sound.index, next_offset)
-        if not wrong.any():
+        number, message = first_misplaced(sound.index, wrong, next_offset, None)
+        if number == len(sound):
             return sound, damage
-        number, message = first_misplaced(sound.index, wrong, next_offset, self._split.end_offset)
-        error = InvalidRecordError(f"offsets of a log ascend: {message}")
-        if number == 0 and last is not None and self._ends_after(last):
+        before = sound.index[number - 1] if number else last
+        found = first_offset(sound)
+        if number == 0 and last is not None and first_offsets(last.reshape(1))[0] != least <= found:
+            message = f"expected less than {found}, that of the next batch, found {last['last_offset']}"
+            error = InvalidRecordError(f"offsets of a log ascend: {message}")
             return slice_run(run, 0, 0), with_row(error, last)
+        if before is not None and self._ends_after(before):
+            return slice_run(run, 0, number), None
+        error = InvalidRecordError(f"offsets of a log ascend: {message}")
         return slice_run(run, 0, number), with_batch(error, run, number)
 
     def _ends_after(self, row: np.void) -> bool:
