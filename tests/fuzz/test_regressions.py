@@ -24,7 +24,7 @@ def test_target_when_given_what_fuzzing_found_then_its_invariant_holds(path: Pat
 @pytest.mark.parametrize("target", seeds.TARGETS)
 def test_target_when_given_its_seeds_and_its_corpus_then_its_invariant_holds(target: str):
     check = importlib.import_module(f"fuzz.{target}").check
-    for data in seeds.inputs(target):
+    for data in (b"", *seeds.inputs(target)):  # libFuzzer begins with an empty input
         check(data)
 
 
