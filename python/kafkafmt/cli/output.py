@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# What errors call it.
+# The name of the file in errors.
 _STANDARD_OUTPUT = "standard output"
 _GAP = 2  # between the columns of a table
 _LEAST_WIDTH = 8
