@@ -79,6 +79,17 @@ def test_passed_one_by_one_then_each_is_sent_alone_under_the_producers_numbers(i
     assert_nothing_left(accumulator)
 
 
+def test_passed_when_done_then_the_outcome_is_there_before_callbacks_have_returned() -> None:
+    """A caller that asks for `is_done` in another thread may come while the sender calls them."""
+    accumulator = accumulator_of()
+    sender = Sender(accumulator)
+    future = pass_on(accumulator, run_of(BATCHES[0]), ONE)
+    found: list[list[int]] = []
+    future._spans[0].batch.add_listener(0, lambda: found.append(future.outcome(0).offsets.tolist()))
+    sender.send()
+    assert found == [[0, 1, 2]]
+
+
 @pytest.mark.parametrize("is_idempotent", [False, True])
 def test_passed_together_then_one_request_has_them_end_to_end(is_idempotent) -> None:
     accumulator = accumulator_of(sequences=Numbering(2**31 - 3) if is_idempotent else None)

@@ -209,7 +209,7 @@ class RecordsFuture:
         done = 0
         for batch, first, count in self._spans:
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
-            if not batch.wait(left):
+            if not batch.is_wholly_done and not batch.wait(left):
                 raise TimeoutError(
                     f"{batch.topic_partition}: no answer for {count} records after {timeout} s"
                 )
