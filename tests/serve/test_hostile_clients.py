@@ -235,7 +235,7 @@ def test_client_when_it_goes_in_the_middle_of_its_response_then_nothing_of_it_is
         client.socket.recv(1000)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         client.socket.close()
-    assert_files_are_closed(other, before)
+    assert_files_are_closed(served, other, before)
 
 
 def test_client_when_it_goes_while_its_fetch_waits_then_nothing_of_it_is_left(
@@ -245,7 +245,7 @@ def test_client_when_it_goes_while_its_fetch_waits_then_nothing_of_it_is_left(
     for _ in range(20):
         with RawClient(served.address) as client:
             client.send(fetch(Wanted("large", 0, LARGE_BATCHES), max_wait_ms=500), 12)
-    assert_files_are_closed(other, before)
+    assert_files_are_closed(served, other, before)
 
 
 @pytest.mark.full
@@ -260,7 +260,7 @@ def test_clients_when_ten_thousand_come_and_go_then_nothing_of_them_is_left(
                 connection.sendall(frame(metadata(), 12, number)[: number % 40])
             if number % 2:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    assert_files_are_closed(other, before)
+    assert_files_are_closed(served, other, before)
 
 
 def test_clients_when_they_take_all_descriptors_then_others_are_served_once_they_have_gone(
@@ -294,8 +294,10 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def assert_files_are_closed(other: RawClient, before: int) -> None:
-    """In time: requests of another client are how it passes."""
+def assert_files_are_closed(served: Served | Gatewayed, other: RawClient, before: int) -> None:
+    """In time: requests of another client are how it passes. One that comes last is accepted after all others."""
+    with RawClient(served.address) as last:
+        assert_serves(last)
     deadline = time.monotonic() + SECONDS
     while open_files() > before and time.monotonic() < deadline:
         assert_serves(other)
