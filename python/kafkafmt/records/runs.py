@@ -177,9 +177,11 @@ def first_misplaced(
 
 
 def expected_of_last(rows: NDArray[np.void], base_offset: int) -> int | None:
-    """Return the lowest offset that the last of three batches, or fewer, can have, if its offsets are lower.
+    """Return the lowest offset that the last batch of an index can have, if it begins below; else None.
 
-    None if they can be right: no batch has lower offsets than `base_offset`, and the one before may be damaged.
+    It is also None if the batch before the last is the damaged one. Three rows are enough to tell.
+
+    base_offset: no batch begins below it.
     """
     wrong = out_of_order(rows, base_offset)
     if len(rows) > 1 and wrong[-1] and first_misplaced(rows, wrong, base_offset, None)[0] == len(rows) - 1:
