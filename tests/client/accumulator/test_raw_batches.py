@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,31 @@ def test_passed_when_done_then_the_outcome_is_there_before_callbacks_have_return
     future._spans[0].batch.add_listener(0, lambda: found.append(future.outcome(0).offsets.tolist()))
     sender.send()
     assert found == [[0, 1, 2]]
+
+
+def test_passed_when_done_within_the_timeout_then_the_outcome_is_there_although_callbacks_run_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accumulator = accumulator_of()
+    sender = Sender(accumulator)
+    future = pass_on(accumulator, run_of(BATCHES[0]), ONE)
+    batch = future._spans[0].batch
+    is_waited, is_called, is_over = (threading.Event() for _ in range(3))
+    wait = batch.wait
+
+    def until_called(*_: object) -> bool:
+        is_waited.set()
+        assert is_called.wait(60)
+        return wait(0)
+
+    monkeypatch.setattr(type(batch), "wait", lambda _, *arguments: until_called(*arguments))
+    batch.add_listener(0, lambda: (is_called.set(), is_over.wait(60)))
+    sending = threading.Thread(target=lambda: is_waited.wait(60) and sender.send())
+    sending.start()
+    assert future.outcome(60).offsets.tolist() == [0, 1, 2]
+    assert sending.is_alive()
+    is_over.set()
+    sending.join()
 
 
 @pytest.mark.parametrize("is_idempotent", [False, True])

@@ -80,7 +80,8 @@ class RecordFuture(RecordPlace):
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Wait up to `timeout` seconds for the outcome. Raises the record's error, or TimeoutError."""
-        if not self.is_done and not self.batch.wait(timeout, self.index):
+        # The second look: the record may be done within the timeout, and its callbacks return after it.
+        if not (self.is_done or self.batch.wait(timeout, self.index) or self.is_done):
             raise self._timed_out(timeout)
         outcome, index = self._outcome()
         assert outcome is not None
@@ -209,7 +210,7 @@ class RecordsFuture:
         done = 0
         for batch, first, count in self._spans:
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
-            if not batch.is_wholly_done and not batch.wait(left):
+            if not (batch.is_wholly_done or batch.wait(left) or batch.is_wholly_done):
                 raise TimeoutError(
                     f"{batch.topic_partition}: no answer for {count} records after {timeout} s"
                 )
