@@ -286,6 +286,29 @@ def test_part_when_it_is_longer_or_shorter_than_its_topics_then_the_response_fai
     assert not written.is_ended
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_part_when_it_ends_before_its_last_topic_then_the_response_fails(version: int) -> None:
+    """Also if the other part has tags, so that the bytes that are left would be enough."""
+    whole = response(version, 2, [[b"records", None], [b"more"]])
+    topics = whole[: whole.rindex(b"more") + 4]
+    for stop in range(len(response(version, 2, [])), len(topics)):
+        written, asked = Written(), request(version, 1, 2)
+        response_ = MergedFetch(written, asked, lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        wanted = [Wanted(topic, one) for topic in asked.topics for one in topic.partitions]
+        connections = [
+            Connection(data, 1000) for data in (topics[:stop], response(version, 5, [[b"records"]]))
+        ]
+        for connection in connections:
+            connection.part = response_.add(connection, wanted[:1])  # type: ignore[arg-type]
+        response_.expect_parts()
+
+        for connection in connections * 2:
+            connection.step()
+
+        assert isinstance(written.error, UpstreamError)
+        assert not written.is_ended
+
+
 @given(size=st.integers(3, 40_000))
 def test_unknown_tags_when_made_of_a_size_then_they_have_it_and_are_skipped(size: int) -> None:
     tags = unknown_tags(size)

@@ -171,7 +171,10 @@ class MergedFetch:
             self._responses.write(connection, topics)
 
     def part_ended(self) -> None:
-        """Begin the next part: the current one is complete."""
+        """Begin the next part: all of the current one has come."""
+        if not self._parts[self._current].walker.is_at_end:
+            self.fail(UpstreamError("Fetch: a part of the response has fewer topics than its head states"))
+            return
         self._current += 1
         if self._current < len(self._parts):
             self._parts[self._current].on_turn()
