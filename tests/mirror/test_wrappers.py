@@ -37,6 +37,10 @@ def elsewhere(batch, topic_partition):
     builder.append(0, None, b"value")
     return builder.build()
 
+def read(batch, topic_partition):
+    list(batch)
+    return batch
+
 def at_19(batch, topic_partition):
     if batch.last_offset == 19:
         raise ValueError("no")
@@ -194,6 +198,21 @@ def test_mirror_when_segments_begin_with_wrappers_that_exceed_its_memory_then_co
     assert {*limits} == {MirrorMemory(64 * MIB, is_deep=False).max_decompressed_bytes}
     if not are_sealed:
         assert log_bytes(target / "t-0") == b"".join(data)
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_handler_when_it_reads_a_wrapper_that_exceeds_the_memory_then_that_is_not_opened_further(
+    tmp_path: Path, limits: list[int]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put_log(source / "t-0", [wrapper(0), large_wrapper(10)])
+    limits.clear()
+    ended = mirror(source, target, "--handler", "handlers_of_wrappers:read", "--memory", "64m")
+    most = MirrorMemory(64 * MIB, is_deep=False).max_decompressed_bytes
+    assert ended.status == 2
+    assert f"with --memory 64M a batch may decompress to {most} bytes; more memory raises" in ended.errors
+    assert {*limits} == {most}
+    assert offsets(target) == [*range(10)]
 
 
 @pytest.mark.parametrize("at", [7, 10])

@@ -73,9 +73,8 @@ def handled_batches(
                 continue
             other = None if made is None else _put_in_place(made, batch, max_decompressed_bytes)
         except Exception as error:
-            failure = HandlerError(
-                topic_partition, base_offset_of(run, number), f"{type(error).__name__}: {error}"
-            )
+            base_offset = base_offset_of(run, number, max_decompressed_bytes)
+            failure = HandlerError(topic_partition, base_offset, f"{type(error).__name__}: {error}")
             failure.__cause__ = error
             break
         if other is not None:

@@ -316,8 +316,9 @@ class Mirror:
                 position = int(moved.index["last_offset"][-1]) + 1
         except HandlerError as error:
             number = int(run.index["last_offset"].searchsorted(error.resume_offset))
-            self._stop(Stopped(topic_partition, self._begin_of(found, number), str(error)))
-            raise MirrorError(str(error)) from error.__cause__
+            message = self._message_of(error)
+            self._stop(Stopped(topic_partition, self._begin_of(found, number), message))
+            raise MirrorError(message) from error.__cause__
         except (PartitionError, KafkaFormatError) as error:
             offset = error.base_offset if isinstance(error, KafkaFormatError) else error.offset
             begin = self._begin_of(found) if position is None else position
@@ -342,7 +343,8 @@ class Mirror:
             return int(found.run.index["last_offset"][number - 1]) + 1 if number else found.position
 
     def _message_of(self, error: Exception) -> str:
-        if not isinstance(error, DecompressionLimitError):
+        cause = error.__cause__ if isinstance(error, HandlerError) else error
+        if not isinstance(cause, DecompressionLimitError):
             return str(error)
         most, total = self._options.memory.max_decompressed_bytes, size_text(self._options.memory_bytes)
         return f"{error}: with --memory {total} a batch may decompress to {most} bytes; more memory raises this limit"
