@@ -8,7 +8,7 @@ import pytest
 
 import kafkafmt as kf
 from kafkafmt.jobs.repair import repair
-from log.samples import DAY, batch, put_segment
+from log.samples import DAY, batch, batches, moved, put_segment
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -62,3 +62,18 @@ def test_compaction_when_it_was_killed_then_what_it_removed_from_wrappers_is_not
     assert report.is_lossless
     assert {one.kind for one in report.lost} == {"duplicate"}
     assert (report.first_offset, report.last_offset) == (0, 29)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_segment_when_a_damaged_wrapper_before_it_seems_to_have_its_offsets_then_it_is_not_a_duplicate(
+    tmp_path: Path, magic: int
+) -> None:
+    """A compaction that was killed would have left a copy of some batch."""
+    fields = {"magic": magic, "codec": kf.Codec.GZIP, "timestamp": -1 if magic == 0 else None}
+    put_segment(
+        tmp_path, 0, [batch(0, 10, **fields), batch(10, 10, **fields), moved(batch(20, 10, **fields), 61)]
+    )
+    put_segment(tmp_path, 30, batches(30, 60, 10, **fields))
+    report = repair(tmp_path, None).partitions[0]
+    assert not report.is_lossless
+    assert any(one.is_lost for one in report.lost)

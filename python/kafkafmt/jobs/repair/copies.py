@@ -7,7 +7,7 @@ offsets.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,7 +46,7 @@ class _LeftBatch:
     position: int
     size: int
     may_be_cleaned: bool
-    may_be_gone: bool
+    is_wrapper: bool
 
     def read(self) -> RecordBatch:
         run = next(RecordsRange(self.records, self.position, self.position + self.size).runs())
@@ -74,6 +74,7 @@ def _altered_of_file(
 ) -> list[bool]:
     with left_out[0].file.open() as opened:
         missing = _batches_by_end(opened, left_out)
+        count = _count(missing)
         wanted, met = np.array(sorted(missing), "i8"), set[int]()
         for file, chains in kept:
             low = wanted.searchsorted(chains["first_offset"], "left")
@@ -82,11 +83,14 @@ def _altered_of_file(
                 with file.open() as records:
                     for run in _runs(records, chains):
                         met.update(_remove_copies(missing, run, wanted))
+    # Compaction removes wrappers, or their last messages, and no header shows the gap. It keeps the last message that
+    # it reads, so it has left a copy of some batch.
+    has_copies = _count(missing) < count
     found = {
         one.number
         for last, batches in missing.items()
         for one in batches
-        if last in met or not one.may_be_gone
+        if last in met or not (has_copies and one.may_be_cleaned and one.is_wrapper)
     }
     return [number in found for number in range(len(left_out))]
 
@@ -98,12 +102,13 @@ def _batches_by_end(records: SegmentRecords, left_out: Sequence[LeftChain]) -> d
         for run in _runs(records, [one.chain]):
             rows = run.index[["last_offset", "position", "size", "magic"]]
             for last, position, size, magic in rows.tolist():
-                # Compaction removes wrappers, or their last messages, and no header shows the gap.
-                may_be_gone = one.may_be_cleaned and magic < 2
-                found[last].append(
-                    _LeftBatch(number, records, position, size, one.may_be_cleaned, may_be_gone)
-                )
+                left = _LeftBatch(number, records, position, size, one.may_be_cleaned, magic < 2)
+                found[last].append(left)
     return found
+
+
+def _count(batches: Mapping[int, list[_LeftBatch]]) -> int:
+    return sum(map(len, batches.values()))
 
 
 def _runs(records: SegmentRecords, chains: Iterable[np.void]) -> Iterator[BatchRun]:
