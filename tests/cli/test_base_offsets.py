@@ -115,6 +115,31 @@ def test_inspect_when_damage_follows_such_a_batch_then_shows_the_selected_ones_b
     assert (ended.exit_code, "CRC" in ended.stderr) == (status, status == 1)
 
 
+def test_inspect_when_the_end_is_in_a_wrapper_behind_such_damage_then_shows_its_records(
+    tmp_path: Path,
+) -> None:
+    found = batches(0, 50, 10, magic=1, codec=Codec.GZIP)
+    found[1] = moved(found[1], 1000)
+    found[2] = found[2][:-1] + bytes([found[2][-1] ^ 1])
+    put_segment(tmp_path / "orders-0", 0, found)
+    for selected, shown, status in (("0:35", [*range(10), *range(30, 35)], 1), ("0:10", range(10), 0)):
+        ended = run("inspect", tmp_path, "--offsets", selected, "--records", "--json")
+        assert [row["offset"] for row in json_lines(ended.stdout)] == [*shown]
+        assert (ended.exit_code, "CRC" in ended.stderr) == (status, status == 1)
+
+
+@pytest.mark.parametrize(("selected", "status"), [("0:50", 1), ("30:40", 1), ("0:10", 0)])
+def test_inspect_when_damage_behind_such_a_batch_ends_the_file_then_reports_it(
+    tmp_path: Path, selected: str, status: int
+) -> None:
+    found = batches(0, 40, 10)
+    found[2] = moved(found[2], 1000)
+    found[3] = found[3][:-1] + bytes([found[3][-1] ^ 1])
+    put_segment(tmp_path / "orders-0", 0, found)
+    ended = run("inspect", tmp_path, "--offsets", selected, "--records", "--json")
+    assert (ended.exit_code, "offsets 30-39" in ended.stderr) == (status, status == 1)
+
+
 def test_inspect_when_segments_overlap_then_that_is_no_damage(tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
     put_segment(folder, 0, batches(0, 30, 10))

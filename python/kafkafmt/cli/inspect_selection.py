@@ -26,6 +26,7 @@ from kafkafmt.log.segment import MAX_OFFSET
 from kafkafmt.log.time_range import EVERYTHING, TimeRange
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import first_offset, select_batches, slice_run
+from kafkafmt.records.trimming import base_offset_of
 from kafkafmt.schemas.json_programs import topic_records
 
 if TYPE_CHECKING:
@@ -231,15 +232,15 @@ class Selection:
         for found in walk(source, self.progress):
             if not isinstance(found, SoundBatches):
                 if len(beyond) == _MOST_BEYOND:
-                    return
+                    break
                 beyond.append(found)
                 if not reaches:
                     yield from self._damaged(beyond, first)
                 continue
             last_offsets = found.run.index["last_offset"]
             if beyond:
-                if end is not None and first_offset(found.run) >= end:
-                    return
+                if end is not None and base_offset_of(found.run, 0, found.max_decompressed_bytes) >= end:
+                    break
                 yield from self._damaged(beyond, first)
             left_out += int((last_offsets < lowest).sum())
             if left_out and last_offsets[-1] >= lowest:
@@ -265,6 +266,8 @@ class Selection:
                 return
         if left_out:
             self._report_left_out(source, left_out)
+        if end is not None and any(_begins_before(one, end) for one in beyond):
+            yield from self._damaged(beyond, first)
 
     def _damaged(self, found: list[DamageFound | DamagedBatch], first: int | None) -> Iterator[DamagedBatch]:
         """Report damage, and yield the damaged batches with offsets from `first` on. Empties the list."""
@@ -295,6 +298,11 @@ class Selection:
         self.damage += 1
         flush_output()
         notify(f"damage: {damage_in_words(found.row)}")
+
+
+def _begins_before(found: DamageFound | DamagedBatch, end: int) -> bool:
+    """Whether the header of a batch with a wrong CRC tells an offset before the end."""
+    return isinstance(found, DamagedBatch) and first_offset(found.batch.run, found.batch.number) < end
 
 
 def _before_end(found: SoundBatches, end: int, *, reaches: bool) -> tuple[NDArray[np.bool_], int | None]:
