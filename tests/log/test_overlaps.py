@@ -163,7 +163,7 @@ def test_ends_of_overlapping_segments_when_they_have_indexes_then_only_their_las
     monkeypatch.setattr(FileRecords, "read_at", counted)
     ends, log = SegmentEnds(), PartitionLog(folder)
     assert ends.read_segments(log.segments()).first_offsets == [0]
-    assert min(read) == 4 * size
+    assert min(read) == 3 * size
     read.clear()
     assert ends.read_segments(log.segments()).first_offsets == [0]
     assert not read

@@ -417,10 +417,41 @@ def test_log_when_the_last_base_offset_is_too_low_then_it_is_not_the_end(folder:
     os.utime(path, (1, 1))  # no broker is writing it
     reader = reader_of(folder)
     assert reader.end_offset == count
-    assert read_all(reader) == ([*range(count)], [])
+    assert read_all(reader) == ([*range(count)], [(count, None)])
     message = f"expected {count} or more, found 3 .batch at position {len(contents)}"
     with pytest.raises(kf.InvalidRecordError, match=message):
         PartitionLog(folder).end_offset  # noqa: B018
+
+
+@pytest.mark.parametrize("size", [1000, 5000])  # an index entry for a few batches, or for each
+def test_log_when_it_has_an_index_and_the_last_base_offset_is_too_low_then_it_is_not_the_end(
+    folder: Path, size: int
+) -> None:
+    with LogAppender(folder) as log:
+        for offset in range(100):
+            log.append(batch(offset, size=size))
+    (path,) = folder.glob("*.log")
+    data = path.read_bytes()
+    last = len(data) - len(batch(99, size=size))
+    path.write_bytes(data[:last] + moved(data[last:], 3))
+    os.utime(path, (1, 1))  # no broker is writing it
+    assert read_all(reader_of(folder)) == ([*range(99)], [(99, None)])
+    with pytest.raises(kf.InvalidRecordError, match="expected 99 or more, found 3 "):
+        PartitionLog(folder).end_offset  # noqa: B018
+
+
+@pytest.mark.parametrize("base_offset", [35, 1000])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_when_their_end_is_in_a_wrapper_after_one_with_a_damaged_offset_then_is_an_error(
+    folder: Path, magic: int, base_offset: int
+) -> None:
+    """The header of the next wrapper has its last offset, which is after the end."""
+    fields = {"magic": magic, "codec": kf.Codec.GZIP, "timestamp": -1 if magic == 0 else None}
+    found = batches(0, 50, 10, **fields)
+    put_segment(folder, 0, [found[0], moved(found[1], base_offset + 9), *found[2:]])
+    with pytest.raises(kf.InvalidRecordError, match=f"expected less than 22, found {base_offset + 9} "):
+        [*PartitionLog(folder).records(0, 22)]
+    assert [one.offset for one in PartitionLog(folder).records(0, 5)] == [*range(5)]
 
 
 @pytest.mark.parametrize("end_offset", [20, 30])

@@ -262,6 +262,18 @@ def test_scan_when_it_reads_one_batch_at_a_time_then_a_damaged_base_offset_hides
         kf.scan(tmp_path, offsets=(None, end)).to_arrow()
 
 
+@pytest.mark.parametrize("base_offset", [44, 1000])
+def test_scan_when_its_end_is_in_a_wrapper_after_one_with_a_damaged_offset_then_that_one_is_told(
+    tmp_path: Path, base_offset: int
+) -> None:
+    found = [batch(offset, 10, magic=1, codec=kf.Codec.GZIP) for offset in range(0, 50, 10)]
+    put_segment(tmp_path / "orders-0", 0, [found[0], moved(found[1], base_offset), *found[2:]])
+    with pytest.raises(kf.InvalidRecordError, match=f"found {base_offset} "):
+        kf.scan(tmp_path, offsets=(None, 25)).to_arrow()
+    skipping = kf.scan(tmp_path, offsets=(None, 25), on_corrupt="skip")
+    assert offsets_of(skipping) == [*range(10), *range(20, 25)]
+
+
 @pytest.mark.parametrize("on_corrupt", ["fail", "skip"])
 @pytest.mark.parametrize("base_offset", [3, 1000])
 def test_scan_when_a_base_offset_after_its_end_is_damaged_then_it_has_what_is_before(

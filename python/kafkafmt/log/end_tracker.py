@@ -18,7 +18,7 @@ from kafkafmt._util.steps import Steps, finish
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.open_segment import HEAD_BYTES, LogEnd, OpenSegment
 from kafkafmt.log.overlaps import ReadSegments
-from kafkafmt.log.segment import MAX_OFFSET, MAX_RELATIVE_OFFSET, Segment, check_tail
+from kafkafmt.log.segment import MAX_RELATIVE_OFFSET, Segment, check_tail
 from kafkafmt.log.segment_files import ListedFiles
 from kafkafmt.log.splitting import Place
 from kafkafmt.records.runs import expected_of_last, with_batch
@@ -176,7 +176,7 @@ class EndTracker:
         opened = files.open_anew(last)
         indexes = last.read_indexes()
         # This may read a large batch, so the caller may run it in another thread.
-        start = yield lambda: indexes.search_start(opened.records, MAX_OFFSET)
+        start = yield lambda: indexes.search_start_of_last(opened.records)
         for position in dict.fromkeys((start, 0)):
             self.end = LogEnd(last.base_offset, last.base_offset, position)
             is_through = yield from self._advance(files, last, first, is_abandoned=False)
@@ -231,9 +231,13 @@ class EndTracker:
         while sound and not 0 <= int(last_offsets[sound[-1]]) - base_offset <= MAX_RELATIVE_OFFSET:
             sound.pop()
         expected = f"{base_offset} to {base_offset + MAX_RELATIVE_OFFSET}"
-        least = expected_of_last(run.index[sound[-3:]], base_offset)
+        rows = run.index[sound[-3:]]
+        if self.end.last_rows is not None:
+            rows = np.append(self.end.last_rows, rows)[-3:]
+        least = expected_of_last(rows, base_offset)
         if least is not None:
             expected = f"{least} or more"
+            rows = rows[:-1]
             sound.pop()
         if sound:
             row = run.index[sound[-1]]
@@ -245,7 +249,7 @@ class EndTracker:
                 own = is_valid & (run.index["last_offset"] >= first_offset)
                 self.transactions.add(run, own.nonzero()[0].tolist())
             head = bytes(run.batch(sound[-1])[:HEAD_BYTES])
-            self.end = LogEnd(offset, opened.segment.base_offset, end, position, head)
+            self.end = LogEnd(offset, opened.segment.base_offset, end, position, head, rows[-2:].copy())
             self.damage = None
             opened.remember(offset, end)
         number = sound[-1] + 1 if sound else 0

@@ -42,6 +42,8 @@ class LogEnd(NamedTuple):
     """The end of a log: the next offset, and the segment and the position in it where the next batch will be.
 
     The last batch begins at last_position with the bytes last_head, which are empty if there is no batch.
+
+    last_rows: of the shallow index, those of the last two sound batches of the segment, if so many are known.
     """
 
     offset: int
@@ -49,6 +51,7 @@ class LogEnd(NamedTuple):
     position: int
     last_position: int = 0
     last_head: bytes = b""
+    last_rows: NDArray[np.void] | None = None
 
 
 class OpenSegment:

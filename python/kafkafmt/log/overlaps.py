@@ -27,7 +27,6 @@ from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
 from kafkafmt.log.listing import list_segments
 from kafkafmt.log.segment import (
-    MAX_OFFSET,
     MAX_RELATIVE_OFFSET,
     OFFSET_INDEX_SUFFIX,
     Segment,
@@ -40,7 +39,6 @@ from kafkafmt.storage import StoragePath, stamp_of, storage_of
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
-    from kafkafmt.records.base import Records
 
 _LOG = logging.getLogger(__name__)
 
@@ -318,10 +316,8 @@ def _ends_astray(segment: Segment, end: int, later: Sequence[int], *, is_beyond_
     """
     try:
         with segment.open() as records:
-            for start in _starts_near_end(segment.read_indexes(), records):
-                before, first, is_valid = _last_two(records.runs(start, reuse_memory=True))
-                if before is not None:  # else the index leads to the last batch itself
-                    break
+            start = segment.read_indexes().search_start_of_last(records)
+            before, first, is_valid = _last_two(records.runs(start, reuse_memory=True))
     except KafkaFormatError:
         return False
     except OSError:
@@ -331,17 +327,6 @@ def _ends_astray(segment: Segment, end: int, later: Sequence[int], *, is_beyond_
     is_beyond = is_beyond_log and first >= later[-1]
     is_astray = not is_valid or is_beyond or any(first < base < end for base in later)
     return is_astray and (before is None or before < later[0])
-
-
-def _starts_near_end(indexes: SegmentIndexes, records: Records) -> Iterator[int]:
-    """Yield the positions of the last two batches with an index entry, and 0 for the first batch of the segment."""
-    last = indexes.search_start(records, MAX_OFFSET)
-    if last:
-        yield last
-        entry = indexes.offset_index.entry_at_or_below(last - 1)
-        if entry is not None and (start := indexes.search_start(records, entry[0])):
-            yield start
-    yield 0
 
 
 def _last_two(runs: Iterable[BatchRun]) -> tuple[int | None, int, bool]:

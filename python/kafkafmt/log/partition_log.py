@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
@@ -28,17 +26,13 @@ from kafkafmt.log.isolation import CommittedView, TransactionTracker
 from kafkafmt.log.listing import partition_of, segments_among
 from kafkafmt.log.log_snapshot import LogPosition, LogSnapshot
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
-from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
+from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, hides_batch
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import (
-    first_misplaced,
     first_offset,
-    first_offsets,
-    out_of_order,
     slice_run,
-    sound_part,
     with_batch,
 )
 from kafkafmt.records.trimming import rows_between
@@ -436,26 +430,17 @@ class PartitionLog:
         )
 
 
-def _ensure_end(records: SegmentRecords, run: BatchRun, number: int, end_offset: int | None) -> None:
-    """Raise KafkaFormatError if a batch that begins at or after `end_offset` is followed by one that ends before it.
+def _ensure_end(records: SegmentRecords, run: BatchRun, stop: int, end_offset: int | None) -> None:
+    """Raise KafkaFormatError if the batch that ends a read hides others before `end_offset`; see `hides_batch`.
 
-    No CRC covers the base offset of a batch: a damaged one must not end a read.
+    stop: the number of the first batch that is not read. The one before ends the read if it contains `end_offset`.
     """
     if end_offset is None:
         return
-    followers: BatchRun | None = slice_run(run, number + 1, len(run))
-    if number + 1 == len(run):
-        first = records.first_offset_at(run.end_position)
-        if first is None or first >= end_offset:
-            return
-        with contextlib.suppress(KafkaFormatError):  # damage after the end
-            followers = records.first_run(run.end_position, RUN_BYTES, bytearray())
-    if followers is None or not (first_offsets(followers.index) < end_offset).any():
-        return
-    rows = np.append(run.index[number], sound_part(followers)[0].index)
-    least = int(run.index["last_offset"][number - 1]) + 1 if number else 0
-    misplaced, _ = first_misplaced(rows, out_of_order(rows, least), least, None)
-    if misplaced:  # a follower, whose offsets are too low
+    last_offsets = run.index["last_offset"]
+    number = stop - 1 if stop and last_offsets[stop - 1] >= end_offset else stop
+    least = int(last_offsets[number - 1]) + 1 if number else 0
+    if not hides_batch(records, run.index[number], least, end_offset):
         return
     try:
         run.ensure_valid(number, number + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -231,31 +232,24 @@ class LogReader:
         next_offset: the lowest offset that is possible. Raises InvalidRecordError if that is the first batch.
         """
         rows = run.index
-        wrong = out_of_order(rows, next_offset)
         bound = self._tail.first_offset_after(opened, run.end_position)
-        if not wrong.any() and (bound is None or rows["last_offset"][-1] < bound):
+        if not out_of_order(rows, next_offset).any() and (bound is None or rows["last_offset"][-1] < bound):
             return run
         self._tail.refresh()  # the log may have been compacted, or truncated, and have grown since
         bound = self._tail.first_offset_after(opened, run.end_position)
-        number, message = first_misplaced(rows, wrong, next_offset, bound)
+        following = partial(opened.records.sound_run_at, run.end_position)
+        number, message = first_misplaced(rows, next_offset, bound, following)
         if number:
             return slice_run(run, 0, number)
         raise with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)
 
     def _contradicted(self, run: BatchRun) -> KafkaFormatError | None:
-        """Return the error of the first batch of a run if its offsets are too high for the batches after the run.
-
-        The memory of the run is used again.
-        """
+        """Return the error of the first batch of a run if its offsets are too high for the batches after the run."""
         assert self._open is not None
-        try:
-            following = self._open.run_at(run.end_position)
-        except KafkaFormatError:  # a later read reports it
-            return None
+        following = self._open.records.sound_run_at(run.end_position)
         if following is None:
             return None
-        rows = np.concatenate((run.index, sound_part(following)[0].index))
-        number, message = first_misplaced(rows, out_of_order(rows, self._reached), self._reached, None)
+        number, message = first_misplaced(np.concatenate((run.index, following.index)), self._reached)
         if number:
             return None
         return with_batch(InvalidRecordError(f"offsets of a log ascend: {message}"), run, 0)

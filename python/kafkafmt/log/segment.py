@@ -32,7 +32,8 @@ from kafkafmt.records.base import Records, RunFilter
 from kafkafmt.records.decoding import locate
 from kafkafmt.records.file import SEGMENT_NAME, FileRecords
 from kafkafmt.records.range import RecordsRange
-from kafkafmt.records.runs import expected_of_last, first_offset
+from kafkafmt.records.runs import expected_of_last, first_misplaced, first_offset
+from kafkafmt.records.trimming import base_offset_of
 from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of, storage_path
 from kafkafmt.types import TopicPartition, milliseconds
 
@@ -337,6 +338,11 @@ class SegmentIndexes:
         position = self.offset_index.position_at_or_below(offset)
         return position if position and begins_batch(records, position, self.base_offset, offset) else 0
 
+    def search_start_of_last(self, records: Records) -> int:
+        """Find the position of the third batch from the end, or of one before it; 0 if no index entry leads to one."""
+        entries = self.offset_index.entries["relative_offset"][-3:]
+        return self.search_start(records, self.base_offset + int(entries[0])) if len(entries) == 3 else 0
+
     def find_row(self, records: Records, offset: int) -> np.void | None:
         """Find the row, in the shallow index, of the first batch that ends at `offset` or later; None if none does."""
         return find_row(records, offset, self.search_start(records, offset))
@@ -377,7 +383,7 @@ class SegmentIndexes:
 
     def _find_last_rows(self, records: Records) -> NDArray[np.void] | None:
         """Find the rows of the last whole batches, three if there are so many; None if there is none."""
-        return _search(records, self.search_start(records, MAX_OFFSET), _last_rows)
+        return _search(records, self.search_start_of_last(records), _last_rows)
 
     def _start_for_timestamp(self, records: Records, timestamp: int) -> int:
         """Find the position of a batch at or before the first one with a record at `timestamp` or later."""
@@ -417,12 +423,23 @@ def find_row(records: Records, offset: int, start: int) -> np.void | None:
     return _search(records, start, lambda runs: _first_row(runs, offset))
 
 
-def run_after(records: Records, row: np.void) -> BatchRun | None:
-    """Return the batches after the one of a row; None if there is none, or damage."""
-    try:
-        return next(records.runs(int(row["position"]) + int(row["size"]), run_bytes=_SEARCH_BYTES), None)
-    except KafkaFormatError:
-        return None
+def hides_batch(records: Records, row: np.void, least_offset: int, end_offset: int) -> bool:
+    """Whether the offsets of a batch, which reaches `end_offset`, are too high, and one after it begins before that.
+
+    No CRC covers the base offset of a batch: a damaged one must not end a read. row: of the batch, in the shallow
+    index. least_offset: the lowest offset that it can have.
+    """
+    position = int(row["position"]) + int(row["size"])
+    first = records.first_offset_at(position)
+    if first is None or first > row["last_offset"]:
+        return False
+    after = records.sound_run_at(position)
+    if after is None:
+        return False
+    following = partial(records.sound_run_at, after.end_position)
+    if first_misplaced(np.append(row, after.index), least_offset, following=following)[0]:
+        return False  # a batch after it, whose offsets are too low
+    return base_offset_of(after, 0, records.max_decompressed_bytes) < end_offset
 
 
 def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:

@@ -16,9 +16,8 @@ import numpy as np
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex
-from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row, run_after
+from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row, hides_batch
 from kafkafmt.records.base import Records
-from kafkafmt.records.runs import first_misplaced, out_of_order
 
 
 @dataclass(frozen=True)
@@ -98,21 +97,12 @@ class SegmentCutter:
             start = self._end_position(records) if row is None else int(row["position"])
         if self._whole.end_offset is not None:
             row = self._find_row(records, self._whole.end_offset)
-            if row is not None and not self._is_contradicted(records, row, self._whole.end_offset):
+            least = self._whole.segment.base_offset
+            if row is not None and not hides_batch(records, row, least, self._whole.end_offset):
                 end = int(row["position"])
                 if row["base_offset"] < self._whole.end_offset:  # -1 for a wrapper, as it is not known
                     end += int(row["size"])
         return start, end
-
-    def _is_contradicted(self, records: Records, row: np.void, end_offset: int) -> bool:
-        """Return whether the batches after that of a row, which reaches the end, show that its offsets are too high."""
-        first = records.first_offset_at(int(row["position"]) + int(row["size"]))
-        after = None if first is None or first >= end_offset else run_after(records, row)
-        if after is None:
-            return False
-        rows, least = np.append(row, after.index), self._whole.segment.base_offset
-        wrong = out_of_order(rows, least)
-        return bool(wrong.any()) and first_misplaced(rows, wrong, least, None)[0] == 0
 
     def _end_position(self, records: Records) -> int:
         """Return the position after the last readable batch. The bytes after it are read, as they may be damage."""

@@ -31,6 +31,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.channel import COPY_BYTES, raise_truncated, write_bytes
 from kafkafmt.records.decoding import locate_in_chunks
+from kafkafmt.records.runs import sound_part
 from kafkafmt.records.search import find_valid_batch
 from kafkafmt.types import CodecLike, TopicPartition, as_codec, check_int
 
@@ -220,6 +221,15 @@ class Records(ABC):
         # These bytes are fewer than the smallest batch, so `scan` finds none, and `needed` is the declared size.
         _, _, needed, _, _ = scan(data, position)
         return needed if _HEADER_BYTES < needed <= self.end_position - position else None
+
+    def sound_run_at(self, position: int) -> BatchRun | None:
+        """Return the first sound batches from `position` on, in memory of their own; None if there are none."""
+        try:
+            run = self.first_run(position, RUN_BYTES, bytearray())
+        except KafkaFormatError:
+            return None
+        sound = None if run is None else sound_part(run)[0]
+        return sound if sound is not None and len(sound) else None
 
     def first_offset_at(self, position: int) -> int | None:
         """Return the first offset of the batch at `position`, if one begins there; None at the end.

@@ -6,7 +6,7 @@ These functions select batches by rows of the index. They do not copy batches.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -148,24 +148,31 @@ def out_of_order(rows: NDArray[np.void], next_offset: int) -> NDArray[np.bool_]:
 
 
 def first_misplaced(
-    rows: NDArray[np.void], wrong: NDArray[np.bool_], next_offset: int, bound: int | None
+    rows: NDArray[np.void],
+    next_offset: int,
+    bound: int | None = None,
+    following: Callable[[], BatchRun | None] = lambda: None,
 ) -> tuple[int, str]:
     """Return the number of the first batch whose offsets cannot be right, and what was expected; `len(rows)` without.
 
-    wrong: what `out_of_order` returns for `next_offset`. bound: all batches end below it; None if it is not known.
+    No CRC covers a base offset. If two sound batches on one side contradict a moved one, that one is found.
+
+    next_offset: the lowest offset that is possible. bound: all batches end below it; None if it is not known.
+    following: returns the sound batches after `rows`; None at the end of the log. It is called only if they decide.
     """
     firsts, lasts = first_offsets(rows), rows["last_offset"]
     number, message = len(rows), ""
+    wrong = out_of_order(rows, next_offset)
     if wrong.any():
         number = int(wrong.argmax())
         expected = int(lasts[number - 1]) + 1 if number else next_offset
         message = f"expected {expected} or more, found {firsts[number]}"
         least = int(lasts[number - 2]) + 1 if number > 1 else next_offset
-        is_last = number == len(rows) - 1
         # The one before is wrong if two batches after it contradict it. If there is only one, it is wrong if that one
         # fits without it, and there is a gap before it.
         fits = firsts[number] >= least and firsts[number - 1] != least
-        if number and (fits if is_last else firsts[number + 1] < expected):
+        after = _first_after(rows, number, following) if number else None
+        if number and (fits if after is None else after < expected):
             number -= 1
             message = (
                 f"expected less than {firsts[number + 1]}, that of the next batch, found {lasts[number]}"
@@ -176,6 +183,14 @@ def first_misplaced(
     return number, message
 
 
+def _first_after(rows: NDArray[np.void], number: int, following: Callable[[], BatchRun | None]) -> int | None:
+    """Return the `first_offset` of the batch after number `number`; None at the end of the log."""
+    if number + 1 < len(rows):
+        return int(first_offsets(rows[number + 1 : number + 2])[0])
+    run = following()
+    return None if run is None else first_offset(run)
+
+
 def expected_of_last(rows: NDArray[np.void], base_offset: int) -> int | None:
     """Return the lowest offset that the last batch of an index can have, if it begins below; else None.
 
@@ -183,8 +198,7 @@ def expected_of_last(rows: NDArray[np.void], base_offset: int) -> int | None:
 
     base_offset: no batch begins below it.
     """
-    wrong = out_of_order(rows, base_offset)
-    if len(rows) > 1 and wrong[-1] and first_misplaced(rows, wrong, base_offset, None)[0] == len(rows) - 1:
+    if len(rows) > 1 and first_misplaced(rows, base_offset)[0] == len(rows) - 1:
         return int(rows["last_offset"][-2]) + 1
     return None
 

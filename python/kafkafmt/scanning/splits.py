@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,12 +22,10 @@ from kafkafmt.records.base import RUN_BYTES, Records
 from kafkafmt.records.runs import (
     first_misplaced,
     first_offset,
-    first_offsets,
     of_ended_transactions,
     out_of_order,
     slice_run,
     sound_part,
-    with_batch,
     with_row,
     without,
 )
@@ -176,6 +175,10 @@ class _Selection:
                 least = int(rows["last_offset"][-2]) + 1
             elif last is not None:
                 least = int(last["last_offset"]) + 1
+            elif rows["position"][
+                0
+            ]:  # the batch before is not known: nothing tells that this one is too high
+                least = first_offset(ordered)
             last = rows[-1].copy()
 
     def _in_order(
@@ -190,20 +193,19 @@ class _Selection:
         if not out_of_order(run.index, next_offset).any():
             return run, None
         sound, damage = sound_part(run)
-        wrong = out_of_order(sound.index, next_offset)
-        number, message = first_misplaced(sound.index, wrong, next_offset, None)
-        if number == len(sound):
+        rows = sound.index if last is None else np.append(last, sound.index)
+        misplaced, message = first_misplaced(rows, least, following=partial(self._run_after, sound))
+        if misplaced == len(rows):
             return sound, damage
-        before = sound.index[number - 1] if number else last
-        found = first_offset(sound)
-        if number == 0 and last is not None and first_offsets(last.reshape(1))[0] != least <= found:
-            message = f"expected less than {found}, that of the next batch, found {last['last_offset']}"
-            error = InvalidRecordError(f"offsets of a log ascend: {message}")
-            return slice_run(run, 0, 0), with_row(error, last)
-        if before is not None and self._ends_after(before):
-            return slice_run(run, 0, number), None
-        error = InvalidRecordError(f"offsets of a log ascend: {message}")
-        return slice_run(run, 0, number), with_batch(error, run, number)
+        if misplaced and self._ends_after(rows[misplaced - 1]):
+            error = None
+        else:
+            error = with_row(InvalidRecordError(f"offsets of a log ascend: {message}"), rows[misplaced])
+        return slice_run(run, 0, max(misplaced - len(rows) + len(sound), 0)), error
+
+    def _run_after(self, run: BatchRun) -> BatchRun | None:
+        with self._split.segment.open() as records:  # also after the end of the split
+            return records.sound_run_at(run.end_position)
 
     def _ends_after(self, row: np.void) -> bool:
         end = self._split.end_offset
