@@ -247,8 +247,8 @@ def test_append_columns_when_the_batch_would_pass_its_size_then_appended_all_the
 
 def test_append_columns_when_header_values_come_before_keys_then_are_taken_by_their_names():
     builder = kf.RecordBatchBuilder()
-    headers = pa.array([[{"value": b"v", "key": "k"}], [{"key": "l", "value": None}]])
-    assert [field.name for field in headers.type.value_type] == ["value", "key"]
+    header = pa.struct([("value", pa.binary()), ("key", pa.string())])
+    headers = pa.array([[{"value": b"v", "key": "k"}], [{"key": "l", "value": None}]], pa.list_(header))
     builder.append_columns(np.zeros(2, np.int64), None, None, headers)
     assert [record.headers for record in kf.MemoryRecords(builder.build()).records()] == [
         [("k", b"v")],
