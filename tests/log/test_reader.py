@@ -440,6 +440,53 @@ def test_log_when_it_has_an_index_and_the_last_base_offset_is_too_low_then_it_is
         PartitionLog(folder).end_offset  # noqa: B018
 
 
+def test_log_when_a_base_offset_near_its_end_is_too_high_then_it_is_not_the_end(folder: Path) -> None:
+    found = batches(0, 60, 10, size=40_000)  # each is read alone
+    size = len(found[0])
+    entries = [(10 * number + 9, number * size) for number in range(1, 6)]
+    path = put_segment(folder, 0, [*found[:3], moved(found[3], 5000), *found[4:]], index=entries)
+    os.utime(path, (1, 1))  # no broker is writing it
+    reader = reader_of(folder)
+    assert reader.end_offset == 60
+    assert read_all(reader) == ([*range(30), *range(40, 60)], [(30, 40)])
+
+
+def test_records_when_a_batch_with_a_damaged_base_offset_was_read_alone_then_no_later_segment_is_hidden(
+    folder: Path,
+) -> None:
+    found = batches(0, 40, 10, size=120_000)
+    put_segment(folder, 0, [found[0], moved(found[1], 100_000), *found[2:]])
+    put_segment(folder, 40, [batch(40, 10)])
+    put_segment(folder, 50, [batch(50, 10)])
+    read = [one.offset for one in PartitionLog(folder).records()]
+    assert [offset for offset in read if offset < 100_000] == [*range(10), *range(20, 60)]
+
+
+def test_records_when_a_damaged_base_offset_seems_to_be_at_their_end_then_is_an_error(folder: Path) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 35), *found[2:]])
+    with pytest.raises(kf.InvalidRecordError, match="expected less than 40, found 35 "):
+        [*PartitionLog(folder).records(0, 40)]
+
+
+def test_read_when_a_damaged_base_offset_seems_to_be_the_last_of_the_log_then_it_alone_is_missing_and_told(
+    folder: Path,
+) -> None:
+    found = batches(0, 50, 10)
+    put_segment(folder, 0, [found[0], moved(found[1], 40), *found[2:]])
+    assert read_all(reader_of(folder), 1) == ([*range(10), *range(20, 50)], [(10, 20)])
+
+
+def test_read_when_it_begins_after_the_records_of_a_wrapper_with_a_damaged_offset_then_all_are_read(
+    folder: Path,
+) -> None:
+    found = batches(0, 50, 10, magic=0, codec=kf.Codec.GZIP, timestamp=-1)
+    put_segment(folder, 0, [found[0], moved(found[1], 24), *found[2:]])
+    reader = reader_of(folder)
+    reader.seek(22)
+    assert read_all(reader) == ([*range(22, 50)], [])
+
+
 @pytest.mark.parametrize("base_offset", [35, 1000])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_records_when_their_end_is_in_a_wrapper_after_one_with_a_damaged_offset_then_is_an_error(

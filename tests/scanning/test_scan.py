@@ -262,6 +262,15 @@ def test_scan_when_it_reads_one_batch_at_a_time_then_a_damaged_base_offset_hides
         kf.scan(tmp_path, offsets=(None, end)).to_arrow()
 
 
+def test_scan_when_it_begins_with_a_batch_that_a_damaged_base_offset_follows_then_returns_it(
+    tmp_path: Path,
+) -> None:
+    found = [batch(0, 5), batch(10, 3), moved(batch(14, 4), 4)]
+    put_segment(tmp_path / "orders-0", 0, found)
+    scan = kf.scan(tmp_path, offsets=(10, 13), on_corrupt="skip")
+    assert offsets_of(scan) == [10, 11, 12]
+
+
 @pytest.mark.parametrize("base_offset", [44, 1000])
 def test_scan_when_its_end_is_in_a_wrapper_after_one_with_a_damaged_offset_then_that_one_is_told(
     tmp_path: Path, base_offset: int

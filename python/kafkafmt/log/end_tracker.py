@@ -243,7 +243,7 @@ class EndTracker:
             row = run.index[sound[-1]]
             position = int(row["position"])
             end = position + int(row["size"])
-            offset = max(int(row["last_offset"]) + 1, self.end.offset)
+            offset = max(int(row["last_offset"]) + 1, first_offset)
             if self.transactions is not None:
                 # The other batches were read from earlier segments.
                 own = is_valid & (run.index["last_offset"] >= first_offset)

@@ -317,7 +317,7 @@ class PartitionLog:
                     first = located.first_at_or_above(lowest)
                     for record in located.iterate(first):
                         if end_offset is not None and record.offset >= end_offset:
-                            return
+                            break
                         yield record
             except KafkaFormatError as error:
                 raise source.with_source(error) from None
@@ -348,6 +348,10 @@ class PartitionLog:
                     first, stop = rows_between(
                         run, lowest, end_offset, max_decompressed_bytes=self.max_decompressed_bytes
                     )
+                    if end_offset is not None:
+                        # A batch that seems to contain the end may hide those after it.
+                        reaches = run.index["last_offset"][first:stop] >= end_offset
+                        stop = first + int(reaches.argmax()) + 1 if reaches.any() else stop
                     error = None
                     if next_offset is not None and (
                         stop < len(run) or run.end_position == records.end_position
@@ -356,7 +360,7 @@ class PartitionLog:
                         error = self._find_jump(segment, next_offset, end_offset, run, number)
                         stop = stop if error is None else number
                     if first < stop:
-                        reached = max(reached, int(run.index["last_offset"][stop - 1]) + 1)
+                        reached = max(lowest, int(run.index["last_offset"][stop - 1]) + 1)
                         has_read = True
                         yield records, slice_run(run, first, stop), lowest
                     if error is not None:

@@ -285,7 +285,8 @@ class LogTail:
             return behind
         end = self._tracker.end
         is_known = opened.segment.base_offset == end.base_offset and position <= end.position
-        return end.offset if is_known else None
+        # Batches between the position and the end have offsets, too.
+        return end.offset - (position < end.position) if is_known else None
 
     def is_end(self, opened: OpenSegment, position: int) -> bool:
         """Whether no whole batch follows `position` of a segment."""

@@ -76,7 +76,11 @@ def trimmed_run(
     Raises as `RecordBatch.trim` does, with the position of the batch in the run.
     """
     try:
-        trimmed = _in_v2(run, number, max_decompressed_bytes).trim(first_offset)
+        batch = _in_v2(run, number, max_decompressed_bytes)
+        if batch.last_offset < first_offset:  # that of the wrapper is damaged
+            message = f"last offset: expected {first_offset} or more, found {batch.last_offset}"
+            raise InvalidRecordError(message)
+        trimmed = batch.trim(first_offset)
     except KafkaFormatError as error:
         raise with_batch(error, run, number) from None
     return slice_run(trimmed.run, trimmed.number, trimmed.number + 1)

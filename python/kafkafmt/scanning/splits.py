@@ -21,7 +21,7 @@ from kafkafmt.log.segment import SegmentRange
 from kafkafmt.records.base import RUN_BYTES, Records
 from kafkafmt.records.runs import (
     first_misplaced,
-    first_offset,
+    first_offsets,
     of_ended_transactions,
     out_of_order,
     slice_run,
@@ -173,12 +173,8 @@ class _Selection:
                 raise damage
             if len(rows) > 1:
                 least = int(rows["last_offset"][-2]) + 1
-            elif last is not None:
-                least = int(last["last_offset"]) + 1
-            elif rows["position"][
-                0
-            ]:  # the batch before is not known: nothing tells that this one is too high
-                least = first_offset(ordered)
+            else:
+                least = self._least_of_first(rows) if last is None else int(last["last_offset"]) + 1
             last = rows[-1].copy()
 
     def _in_order(
@@ -193,6 +189,8 @@ class _Selection:
         if not out_of_order(run.index, next_offset).any():
             return run, None
         sound, damage = sound_part(run)
+        if last is None and len(sound):
+            least = self._least_of_first(sound.index)
         rows = sound.index if last is None else np.append(last, sound.index)
         misplaced, message = first_misplaced(rows, least, following=partial(self._run_after, sound))
         if misplaced == len(rows):
@@ -202,6 +200,14 @@ class _Selection:
         else:
             error = with_row(InvalidRecordError(f"offsets of a log ascend: {message}"), rows[misplaced])
         return slice_run(run, 0, max(misplaced - len(rows) + len(sound), 0)), error
+
+    def _least_of_first(self, rows: NDArray[np.void]) -> int:
+        """Return the lowest offset that the first batch that is read can have.
+
+        It is its own, unless it begins the segment: nothing is known of the batch before it.
+        """
+        base_offset = self._split.segment.base_offset
+        return max(base_offset, int(first_offsets(rows[:1])[0])) if rows["position"][0] else base_offset
 
     def _run_after(self, run: BatchRun) -> BatchRun | None:
         with self._split.segment.open() as records:  # also after the end of the split
