@@ -14,9 +14,9 @@ tools/free_threaded.sh "$venv"
 export PYTHON_GIL=0
 "$venv/bin/python" -m pytest -q -m "not broker and not clients and not oracle and not spark and not slow and not full and not exhaustive" \
     tests/threads "${@:-${tests[@]}}"
-# All threads share what these fixtures count or replace, and what these functions measure. The pages of the documentation
-# name fixed paths.
+# All threads share what these fixtures count or replace, what these functions measure, and the standard output that a
+# command writes to. The pages of the documentation name fixed paths.
 "$venv/bin/python" -m pytest -q --parallel-threads 4 --hypothesis-profile=few --ignore-glob='*/test_docs.py' \
     -o thread_unsafe_fixtures=$'caplog\nmonkeypatch\nwritten\nfiles\nhandler' \
-    -o thread_unsafe_functions=$'tracemalloc.*\nmeasure.*' \
+    -o thread_unsafe_functions=$'tracemalloc.*\nmeasure.*\ncli.logs.run' \
     -m "not broker and not clients and not oracle and not spark and not slow and not full and not exhaustive" "${@:-${tests[@]}}"

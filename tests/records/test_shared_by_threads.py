@@ -286,3 +286,15 @@ def test_builder_when_its_codec_fails_then_it_takes_records_again(monkeypatch):
 
 def fail(*args: object, **options: object) -> bytes:
     raise OSError("no memory")
+
+
+def test_lazy_records_when_threads_read_them_at_once_then_each_has_all_bytes() -> None:
+    lazy = kf.LazyDownConvertRecords(kf.MemoryRecords(DATA["none"]), 1, chunk_size=2000)
+    found: list[bytes] = []
+
+    def work() -> None:
+        parts = [bytes(lazy.read_at(position, 3)) for position in range(0, lazy.size_in_bytes, 3)]
+        found.append(b"".join(parts))
+
+    run_in_threads(work)
+    assert found == [bytes(lazy.read_at(0, lazy.size_in_bytes))] * THREADS

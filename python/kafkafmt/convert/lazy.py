@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from _kafkafmt.batches.scan import scan
 from _kafkafmt.records.convert import first_kept
 from _kafkafmt.records.encode import padding_header
 from _kafkafmt.wire.layout import LOG_OVERHEAD
+from _kafkafmt.wire.views import part_of
 from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE, ChunkMemory, ConvertedChunks, chunk_memory_bytes
 from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.exact_size import Promise, is_worthwhile, walk
@@ -126,7 +128,7 @@ class LazyDownConvertRecords(Records):
             size, self._sent_end = self._promise(first, limit_bytes)
         place = records.topic_partition if topic_partition is None else topic_partition
         super().__init__(0, size, place, records.max_decompressed_bytes)
-        self._sent: _SentBytes | None = None
+        self._sent = deque[_SentBytes](maxlen=1)  # the one that was read last, unless a thread reads it
 
     def __repr__(self) -> str:
         options = self._options
@@ -149,7 +151,7 @@ class LazyDownConvertRecords(Records):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the chunk that was read last."""
-        return {**self.__dict__, "_sent": None}
+        return {**self.__dict__, "_sent": deque(maxlen=1)}
 
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
         """Return `size` converted bytes from `position`, or fewer at the end. `memory` is not used.
@@ -170,16 +172,19 @@ class LazyDownConvertRecords(Records):
         position, end = self._range(position, length)
         taken = write_bytes(channel, self._bytes_at(position)[: end - position])
         if position + taken == self.end_position:
-            self._sent = None
+            self._sent.clear()
         return taken
 
     def _bytes_at(self, position: int) -> memoryview:
         """Return the rest of a chunk from `position` on; nothing at the end."""
-        sent, self._sent = self._sent, None  # another thread begins its own
-        if sent is None or position < sent.start_position:
+        try:
+            sent = self._sent.pop()
+        except IndexError:  # nothing was read, or another thread reads it
+            sent = _SentBytes(self)
+        if position < sent.start_position:
             sent = _SentBytes(self)
         data = sent.at(position)
-        self._sent = sent
+        self._sent.append(sent)
         return data
 
     @property
@@ -347,7 +352,7 @@ class _SentBytes:
         """Return the rest of a chunk from `position` on; nothing at the end."""
         while position >= self.start_position + len(self._chunk) and not self._send.completed:
             self._send.write_to(self)
-        return self._chunk[position - self.start_position :]
+        return part_of(self._chunk, position - self.start_position, len(self._chunk))
 
     def write(self, data: memoryview, /) -> int:
         """Keep a chunk, which owns its bytes."""
