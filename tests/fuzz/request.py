@@ -51,6 +51,9 @@ def check(data: bytes) -> None:
         asyncio.run(_check_answer(native))
     with suppress(RequestError):
         request = decode_request(data, CLIENT_HOST)
+        if request.api_key not in SUPPORTED:  # only a gateway answers it
+            _check_decoding(request)
+            return
         if request.version in SUPPORTED[request.api_key]:
             _check_decoding(request)
         if native is None:
