@@ -23,7 +23,7 @@ from _kafkafmt.batches.scan import scan
 from _kafkafmt.records.convert import first_kept
 from _kafkafmt.records.encode import padding_header
 from _kafkafmt.wire.layout import LOG_OVERHEAD
-from _kafkafmt.wire.views import part_of
+from _kafkafmt.wire.views import SharedBytes
 from kafkafmt.convert.chunks import DEFAULT_CHUNK_SIZE, ChunkMemory, ConvertedChunks, chunk_memory_bytes
 from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.exact_size import Promise, is_worthwhile, walk
@@ -345,19 +345,19 @@ class _SentBytes:
 
     def __init__(self, records: LazyDownConvertRecords) -> None:
         self._send = records.to_send()
-        self._chunk = _NOTHING
+        self._chunk = SharedBytes(_NOTHING)
         self.start_position = 0  # of the chunk
 
     def at(self, position: int) -> memoryview:
         """Return the rest of a chunk from `position` on; nothing at the end."""
         while position >= self.start_position + len(self._chunk) and not self._send.completed:
             self._send.write_to(self)
-        return part_of(self._chunk, position - self.start_position, len(self._chunk))
+        return self._chunk.part(position - self.start_position, len(self._chunk))
 
     def write(self, data: memoryview, /) -> int:
         """Keep a chunk, which owns its bytes."""
         self.start_position += len(self._chunk)
-        self._chunk = data
+        self._chunk = SharedBytes(data)
         return len(data)
 
 
