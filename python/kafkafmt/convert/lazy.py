@@ -44,6 +44,7 @@ _FILLER = bytes(16 * 1024)
 # A run that is read to find the first batch with a result has at most this many bytes.
 _FIRST_BYTES = 64 * 1024
 _NOTHING = memoryview(b"")
+_NO_CHUNK = SharedBytes(b"")
 
 
 class LazyDownConvertRecords(Records):
@@ -345,7 +346,7 @@ class _SentBytes:
 
     def __init__(self, records: LazyDownConvertRecords) -> None:
         self._send = records.to_send()
-        self._chunk = SharedBytes(_NOTHING)
+        self._chunk = _NO_CHUNK
         self.start_position = 0  # of the chunk
 
     def at(self, position: int) -> memoryview:
