@@ -31,7 +31,8 @@ const follow = async (topic, take) => {
   })
   const handler = async (messages, _, partition) => {
     const { offset } = messages[messages.length - 1]
-    await consumer.commitOffset({ topic, partition, offset }) // it commits the next one
+    const [{ error }] = await consumer.commitOffset({ topic, partition, offset }) // it commits the next one
+    if (error) throw error // the member joins again, and the messages come again
     for (const { offset, message: { key, value } } of messages) {
       take.record({ topic, partition, offset, key, value, timestamp: null })
     }
