@@ -30,11 +30,7 @@ from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, hides_b
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
-from kafkafmt.records.runs import (
-    first_offset,
-    slice_run,
-    with_batch,
-)
+from kafkafmt.records.runs import first_offset, slice_run, with_batch
 from kafkafmt.records.trimming import rows_between
 from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, storage_of, storage_path
 from kafkafmt.types import Isolation, TopicPartition, is_committed, milliseconds
