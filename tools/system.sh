@@ -137,7 +137,8 @@ fi
 echo "This system lacks $(listed): installing that with apt-get."
 $as_root apt-get update -qq
 check "$@"  # only now is the name of the JDK known
-$as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+# Another program may hold the lock of the packages, like an unattended upgrade.
+$as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends "${packages[@]}" >/dev/null
 check "$@"
 if [ ${#missing[@]} -ne 0 ]; then
     echo "apt-get installed the packages of this release, but the system still lacks $(listed)." >&2
