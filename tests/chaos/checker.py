@@ -71,6 +71,9 @@ def _check_run(sent: Sent, places: Mapping[int, Place], findings: Findings) -> N
             findings.add("unknown", f"{sent.run}:{number} was never sent")
     certain = {n for span in sent.committed for n in span} if sent.is_transactional else sent.acked.keys()
     findings.counts["acknowledged"] += len(certain)
+    findings.counts["acknowledged without an offset"] += sum(
+        place.offset < 0 for place in sent.acked.values()
+    )
     for number in certain:
         told = sent.acked.get(number)
         if number not in places:

@@ -58,9 +58,13 @@ def test_check_log_when_records_were_acknowledged_then_finds_what_is_wrong(
     assert kinds_of_log(found, sent(0, 1, 2)) == kinds
 
 
-def test_check_log_when_a_place_was_not_told_then_any_place_is_right() -> None:
-    told = Sent("p.1", TOPIC, is_transactional=False, end=10, acked={3: Place(0, -1)})
-    assert kinds_of_log(log(3), told) == {}
+def test_check_log_when_a_place_was_not_told_then_any_place_is_right_and_it_is_counted() -> None:
+    told = Sent("p.1", TOPIC, is_transactional=False, end=10, acked={2: Place(0, 0), 3: Place(0, -1)})
+    findings = Findings()
+    check_log(TOPIC, log(2, 3), [told], findings)
+    assert findings.kinds() == {}
+    assert findings.counts["acknowledged without an offset"] == 1
+    assert kinds_of_log(log(2), told) == {"lost": 1}
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def produce(run: str, topic: str, server: str, folder: Path, seed: str, is_over:
     def delivered(error: KafkaError | None, message: Message) -> None:
         named = name_of(message.value()).rpartition(":")[2]
         if error is None:
-            offset = message.offset()  # None if the broker answered that it has the batch from an earlier try
+            offset = message.offset()  # None if librdkafka does not know it
             history.write([f"a {named} {message.partition()} {-1 if offset is None else offset}"])
         else:
             history.write([f"f {named} {error.name()}"])
