@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -45,7 +46,10 @@ for _ in range(3):
 print(json.dumps([is_bound, during["VmSize"] - before["VmSize"], status()["VmRSS"] - before["VmRSS"]]))
 """
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, and glibc's alone")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+IS_GLIBC = platform.libc_ver()[0] == "glibc"
+needs_glibc = pytest.mark.skipif(not IS_GLIBC, reason="only glibc has arenas, and a default for stacks")
 
 
 def grown(how: str) -> tuple[bool, int, int]:
@@ -55,6 +59,7 @@ def grown(how: str) -> tuple[bool, int, int]:
     return is_bound, threads_bytes, left_bytes
 
 
+@needs_glibc
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     reason="without the GIL CPython's own allocator has the memory, and keeps it",
@@ -66,6 +71,13 @@ def test_threads_of_a_bound_process_when_they_allocate_then_take_little_address_
     assert left_bytes < 8 * MIB
 
 
+@needs_glibc
 def test_threads_of_another_process_when_they_allocate_then_take_that_much() -> None:
     _, threads_bytes, _ = grown("not")
     assert threads_bytes > THREADS * 8 * MIB
+
+
+@pytest.mark.skipif(IS_GLIBC, reason="needs another C library, as musl")
+def test_process_when_its_c_library_is_not_glibc_then_is_not_bound() -> None:
+    is_bound, _, _ = grown("bound")
+    assert not is_bound
