@@ -27,6 +27,7 @@ from xml.sax.saxutils import unescape
 from file_systems import BUCKET, LOOPBACK, s3_server
 
 # 500, 503 and other numbers: the server answers with that status and an error of S3.
+# held: as 503, but the answer comes when the store is healed.
 # reset: the connection is reset before an answer, and the server does not see the request.
 # lost: the server carries out the request, but the connection is closed before its answer.
 # truncated: the connection is closed after `after_bytes` bytes of the body.
@@ -34,7 +35,9 @@ from file_systems import BUCKET, LOOPBACK, s3_server
 # cut: the server stores only the first `after_bytes` bytes of the object, and reports success.
 # silent: nothing is answered, until the client closes the connection.
 # stall: after the header and `after_bytes` bytes of the body nothing comes, until the client closes the connection.
-How = Literal["500", "503", "403", "404", "reset", "lost", "truncated", "short", "cut", "silent", "stall"]
+How = Literal[
+    "500", "503", "403", "404", "held", "reset", "lost", "truncated", "short", "cut", "silent", "stall"
+]
 _CODES = {"500": "InternalError", "503": "SlowDown", "403": "AccessDenied", "404": "NoSuchKey"}
 _CONTENTS = re.compile(rb"<Contents>.*?<Key>(.*?)</Key>.*?</Contents>", re.DOTALL)
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "expect", "host")
@@ -51,6 +54,7 @@ class Fault:
     skip: int
     after_bytes: int
     hits: int = 0
+    healed: threading.Event = field(default_factory=threading.Event)
 
     def applies(self, method: str, path: str) -> bool:
         """Whether this request fails, which is counted."""
@@ -99,8 +103,9 @@ class FaultyStore:
         self._hidden.append(text)
 
     def heal(self) -> None:
-        """Remove all faults, show all objects, and forget the requests."""
+        """Remove all faults, answer held requests, show all objects, and forget the requests."""
         with self._lock:
+            self._release()
             self._faults.clear()
             self._hidden.clear()
             self.requests.clear()
@@ -139,6 +144,11 @@ class FaultyStore:
 
     def stop(self) -> None:
         self._stopped.set()
+        self._release()
+
+    def _release(self) -> None:
+        for fault in self._faults:
+            fault.healed.set()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -163,6 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
         elif fault is not None and fault.how in _CODES:
             self._refuse(fault.how)
+        elif fault is not None and fault.how == "held":
+            fault.healed.wait()
+            self._refuse("503")
         elif fault is not None and fault.how == "silent":
             self._stall()
         else:
