@@ -240,8 +240,9 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
 
 
 def lz4_with_v0_checksum(frame: bytes) -> bytes:
-    """The frame with the header checksum of format v0, over the magic number too (no content size)."""
-    return frame[:6] + bytes([_xxh32_of_few(frame[:6]) >> 8 & 0xFF]) + frame[7:]
+    """The frame with the header checksum of format v0, over the magic number too."""
+    end = 14 if frame[4] & 0x08 else 6  # with a content size, and without
+    return frame[:end] + bytes([_xxh32_of_few(frame[:end]) >> 8 & 0xFF]) + frame[end + 1 :]
 
 
 def lz4_with_right_checksum(frame: bytes) -> bytes:
@@ -286,6 +287,11 @@ class Batch:
     @property
     def codec(self) -> int:
         return self.attributes & 7
+
+    @property
+    def payload(self) -> bytes:
+        """The records as they are stored: compressed, if the codec says so."""
+        return self.data[BATCH_OVERHEAD:] if self.magic == 2 else _message_at(self.data)[0].value or b""
 
     @property
     def is_control(self) -> bool:

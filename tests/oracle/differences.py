@@ -31,6 +31,7 @@ ZEROS = "Zeros at the end of the records"
 SIZE_NEAR_INT32_MAX = "An incomplete batch with a size of 2^31 - 12 or more"
 OUT_OF_MEMORY = "A partial message at the end of a wrapper, whose size exceeds the memory of the JVM"
 LINKED_BLOCKS = "An lz4 frame whose blocks refer to earlier blocks"
+CHECKSUM_OF_V0 = "An lz4 frame with the header checksum of format v0 in a batch of v1 or v2"
 UNKNOWN_CODEC = "A batch with an unknown codec that is copied or dropped while it is converted"
 ZSTD_UNREAD = "A zstd batch without records, or a zstd message, that is converted"
 TIMESTAMP_BELOW_NONE = "A timestamp below -1 that is converted"
@@ -59,6 +60,8 @@ def read(batch: bytes, error: str, message: str) -> str | None:
     (found,) = ref.read(batch)
     if message.endswith("Dependent block stream is unsupported") and found.codec == ref.LZ4:
         return LINKED_BLOCKS
+    if message.endswith("Stream frame descriptor corrupted") and found.codec == ref.LZ4 and found.magic > 0:
+        return CHECKSUM_OF_V0 if ref.lz4_with_v0_checksum(found.payload) == found.payload else None
     return OUT_OF_MEMORY if error == "OutOfMemoryError" and found.magic < 2 and found.codec else None
 
 

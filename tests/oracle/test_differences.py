@@ -25,6 +25,7 @@ MESSAGES = ref.messages(1, ROWS)
 PART_OF_1_GIB = struct.pack(">qi", 13, 1 << 30)
 TWO_BLOCKS = ref.records([Row(0, DAY, None, bytes(100_000))], 0, DAY)
 LINKED = lz4.frame.compress(TWO_BLOCKS, block_linked=True)
+OF_V0 = ref.compress(ref.LZ4, ref.records([Row(0, DAY, None, b"value")], 0, DAY), magic=0)
 
 EXAMPLES = {
     differences.ZEROS: MESSAGES + bytes(40),
@@ -33,6 +34,7 @@ EXAMPLES = {
         1, ref.GZIP, ROWS, inner=ref.messages(1, ROWS, 10) + PART_OF_1_GIB
     ),
     differences.LINKED_BLOCKS: ref.batch(LINKED, 1, attributes=ref.LZ4, base_timestamp=DAY),
+    differences.CHECKSUM_OF_V0: ref.batch(OF_V0, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.UNKNOWN_CODEC: ref.message(1, 0, DAY, None, b"value", attributes=5),
     differences.ZSTD_UNREAD: ref.batch(ref.compress(ref.ZSTD, b""), 0, attributes=ref.ZSTD),
     differences.TIMESTAMP_BELOW_NONE: ref.batch_of([Row(0, -2, None, b"value")]),
