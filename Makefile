@@ -53,7 +53,7 @@ lint: build ## check style and types, and the stubs against the kernels
 	$(BIN)/ruff check --quiet
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
-	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint src/_kafkafmt
+	PATH=$(CURDIR)/$(BIN):$$PATH cython-lint src/_kafkafmt tests/fuzz/native
 	MYPYPATH=src $(BIN)/stubtest _kafkafmt
 
 docs: build ## build the documentation site into build/docs, without the network

@@ -17,6 +17,12 @@ fi
 
 "$python" -m pip --disable-pip-version-check -q install --no-deps --upgrade --target "$site" 'atheris>=3.0'
 
+# As the kernels of that build (CMakeLists.txt).
+checks=$PWD/build/fuzz/native_checks
+CC=${CC:-clang} CFLAGS="-g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=pointer-overflow \
+    -fno-sanitize-recover=undefined -fno-omit-frame-pointer" PYTHONPATH=$PWD/tests "$python" -m fuzz.native_checks "$checks"
+export KAFKAFMT_NATIVE_CHECKS=$checks
+
 # The kernels call the fuzzer's library, so it is preloaded. PYTHONMALLOC gives every object its own allocation, so that
 # the sanitizer sees its bounds.
 fuzzing() {

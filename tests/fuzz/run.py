@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import random
 import sys
+from collections.abc import Callable
 
 import atheris
 
@@ -32,14 +33,24 @@ with atheris.instrument_imports(include=["kafkafmt"]):
 from fuzz import seeds  # noqa: E402
 from fuzz.message_mutation import MUTATORS  # noqa: E402
 from fuzz.mutation import Mutator  # noqa: E402
+from fuzz.native_checks import NATIVE_TARGETS  # noqa: E402
 
 
 def main() -> None:
     name = sys.argv.pop(1)
     target = importlib.import_module(f"fuzz.{name}")
+    # libFuzzer starts itself with this command to merge corpora.
+    sys.argv[0] = f"{sys.executable} -m fuzz.run {name}"
+    if name in NATIVE_TARGETS:
+        atheris.Setup(sys.argv, target.check)
+    else:
+        atheris.Setup(sys.argv, target.check, custom_mutator=_mutator(name, target.OPTIONS_LENGTH))
+    atheris.Fuzz()
+
+
+def _mutator(name: str, options_length: int) -> Callable[[bytes, int, int], bytes]:
     own = [data[1:] for data in seeds.inputs(name)] if name == "metadata" else seeds.record_sets()
     mutator = Mutator(own, lambda data: atheris.Mutate(data, len(data) + 64))
-    options_length = target.OPTIONS_LENGTH
 
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
@@ -69,10 +80,7 @@ def main() -> None:
         head = SIZES.pack(given.cut, given.offset, given.time, given.run_bytes, *sizes)
         return b"".join((head, *given.indexes, given.log))
 
-    # libFuzzer starts itself with this command to merge corpora.
-    sys.argv[0] = f"{sys.executable} -m fuzz.run {name}"
-    atheris.Setup(sys.argv, target.check, custom_mutator=mutate)
-    atheris.Fuzz()
+    return mutate
 
 
 if __name__ == "__main__":

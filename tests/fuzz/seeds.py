@@ -54,6 +54,7 @@ from server import messages
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "golden" / "records.jsonl.xz"
 SEED_RECORDS = 12
 DAMAGED_LOGS = 20
+FLEXIBLE_FETCH = 12
 MAX_VECTORS, MAX_VECTOR_BYTES = 100, 4000
 
 
@@ -215,6 +216,45 @@ def _gateway() -> list[bytes]:
     return [b"\0\0" + one for one in requests] + responses
 
 
+def _kernel_records() -> list[bytes]:
+    """Each batch and message of the samples, decompressed, in each way to convert it."""
+    batches = [one for data in SAMPLES.values() for one in ref.read(data)]
+    plain = [
+        one.data[: ref.BATCH_OVERHEAD] + ref.decompress(one.codec, one.payload)
+        if one.magic == 2
+        else one.data
+        for one in batches
+    ]
+    return [bytes([flags, flags % 3]) + one for one in plain for flags in range(8)]
+
+
+def _kernel_text() -> list[bytes]:
+    texts = (
+        *(
+            "key",
+            '"\\\n\x01',
+            "\u00e9\u20ac\U0001f600" * 3,
+            'plain text of many words"',
+            '"\\ud83d\\ude00\\n"',
+        ),
+        *("0", "-1", "1.5e-7", "18446744073709551615", "123456789012345678901234567890e-20", "4.9e-324"),
+        *("2024-02-29", "1999-12-31T23:59:60.123456Z", "0001-01-01 00:00:00.000+14:00"),
+    )
+    varints = (b"\x01", b"\xac\x02", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
+    return [
+        bytes([chosen]) + one for chosen in range(7) for one in (*(text.encode() for text in texts), *varints)
+    ]
+
+
+def _kernel_fields() -> list[bytes]:
+    """The frames of Fetch responses, and fields of every kind in them."""
+    return [
+        bytes([version >= FLEXIBLE_FETCH, 20]) + bytes(range(first, first + 20)) + fetch_sample(version)
+        for version in FETCH_VERSIONS
+        for first in range(11)
+    ]
+
+
 _INPUTS: dict[str, Callable[[], list[bytes]]] = {
     "decode": lambda: [bytes([0xFF - number % 2]) + one for number, one in enumerate(record_sets())],
     "convert": lambda: [
@@ -243,6 +283,9 @@ _INPUTS: dict[str, Callable[[], list[bytes]]] = {
     "protobuf": protobuf.seeds,
     "avro": avro.seeds,
     "json_payloads": json_payloads.seeds,
+    "kernel_records": _kernel_records,
+    "kernel_text": _kernel_text,
+    "kernel_fields": _kernel_fields,
 }
 TARGETS = tuple(_INPUTS)
 
