@@ -181,6 +181,8 @@ def wrapper(magic: int, codec: int, rows: Iterable[Row], *, attributes: int = 0,
 
 # Codecs, as Kafka frames them
 
+LZ4_END_MARK, LZ4_EMPTY_BLOCK = bytes(4), b"\0\0\0\x80"  # sizes of blocks; the highest bit: not compressed
+
 
 def compress(codec: int, data: bytes, magic: int = 2) -> bytes:
     if codec == GZIP:
@@ -209,7 +211,8 @@ def decompress(codec: int, data: bytes) -> bytes:
     except Damaged:
         raise
     except Exception as error:
-        raise Damaged("payload") from error
+        ends_otherwise = codec == LZ4 and data.endswith(LZ4_EMPTY_BLOCK)
+        raise Damaged("lz4 end mark" if ends_otherwise else "payload") from error
     return data
 
 

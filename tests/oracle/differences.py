@@ -20,6 +20,7 @@ REFUSED = {
     "message longer than its fields": "Bytes after the value of a v0 or v1 message",
     "inner magic": "A message in a wrapper whose format is above v1",
     "part of a snappy size": "1 to 3 bytes after the last block of a snappy payload",
+    "lz4 end mark": "An uncompressed block of 0 bytes in place of the end mark of an lz4 frame",
 }
 PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
 SHORT_INCOMPLETE = "An incomplete batch with a size below that of the header of its format"

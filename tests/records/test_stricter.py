@@ -73,6 +73,15 @@ READ: dict[str, tuple[bytes, str]] = {
         ),
         "snappy: expected a block size, found 1 bytes",
     ),
+    "An uncompressed block of 0 bytes in place of the end mark of an lz4 frame": (
+        ref.batch(
+            ref.compress(ref.LZ4, framed(HEAD + KEY + VALUE + NO_HEADERS))[: -len(ref.LZ4_END_MARK)]
+            + ref.LZ4_EMPTY_BLOCK,
+            1,
+            attributes=ref.LZ4,
+        ),
+        "lz4: expected the end of a frame",
+    ),
 }
 SHORT = ref.batch(b"", 0, length=32)[:40]
 DROPPED = ref.message(1, 0, DAY, b"key", b"value", value_size=99)
