@@ -123,7 +123,9 @@ def _compare_batch(batch: kf.RecordBatch, of_kafka: Batch, ignored: Sequence[str
     )
     for ours, theirs in zip(records, of_kafka["records"], strict=True):
         delta = as_int64(ours.offset - batch.base_offset)
-        differences |= _compare_fields(rendered_record(ours), theirs, batch.base_sequence, delta)
+        differences |= _compare_fields(
+            rendered_record(ours), theirs, batch.base_sequence, delta, is_record=True
+        )
     return differences | _compare_validity(batch, of_kafka)
 
 
@@ -141,15 +143,22 @@ def _compare_header(
         ):
             ours[name] = value
     delta = as_int64(batch.last_offset - batch.base_offset) if batch.magic == 2 else 0
-    return _compare_fields(ours, of_kafka, batch.base_sequence, delta)
+    return _compare_fields(ours, of_kafka, batch.base_sequence, delta, is_record=False)
 
 
-def _compare_fields(ours: Batch, theirs: Batch, base_sequence: int, offset_delta: int) -> set[str]:
+def _compare_fields(
+    ours: dict[str, Any], theirs: dict[str, Any], base_sequence: int, offset_delta: int, *, is_record: bool
+) -> set[str]:
     differences = set()
     for name, value in ours.items():
         if value != theirs[name]:
             row = documented.otherwise(
-                name, value, theirs[name], base_sequence=base_sequence, offset_delta=offset_delta
+                name,
+                value,
+                theirs[name],
+                is_record=is_record,
+                base_sequence=base_sequence,
+                offset_delta=offset_delta,
             )
             assert row, f"{name}: Kafka finds {theirs[name]!r}, kafkafmt {value!r}"
             differences.add(row)

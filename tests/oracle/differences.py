@@ -40,10 +40,12 @@ DESCENDING_OFFSETS = "Offsets that do not ascend in a batch that is converted"
 
 # What is read in another way.
 HEADER_KEY = "A header key that is not UTF-8"
+PADDED_LENGTH = "The size of a record whose length is a varint of more bytes than it needs"
 NEXT_OFFSET = "The offset after 2^63 - 1"
 SEQUENCE = "A sequence in a batch with a base sequence below -1, or of a record below the base offset"
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+MAX_VARINT_BYTES = 5
 
 
 def refused(batch: bytes) -> str | None:
@@ -124,12 +126,16 @@ _CONVERTED: dict[str, tuple[str, Callable[[ref.Batch], bool]]] = {
 
 
 def otherwise(
-    name: str, ours: object, theirs: object, *, base_sequence: int, offset_delta: int
+    name: str, ours: object, theirs: object, *, is_record: bool, base_sequence: int, offset_delta: int
 ) -> str | None:
-    """Return the row of a field that has another value in kafkafmt than in Kafka.
+    """Return the row of a field of a record or a batch that has another value in kafkafmt than in Kafka.
 
     base_sequence: of the batch. offset_delta: how far the record, or the end of the batch, is from its base offset.
     """
+    if name == "size_in_bytes" and is_record:
+        assert isinstance(ours, int)
+        assert isinstance(theirs, int)
+        return PADDED_LENGTH if 0 < ours - theirs < MAX_VARINT_BYTES else None
     if name == "headers":
         return HEADER_KEY if list(_replaced(ours)) == list(_replaced(theirs)) else None
     if name == "next_offset":

@@ -25,6 +25,7 @@ MESSAGES = ref.messages(1, ROWS)
 PART_OF_1_GIB = struct.pack(">qi", 13, 1 << 30)
 TWO_BLOCKS = ref.records([Row(0, DAY, None, bytes(100_000))], 0, DAY)
 LINKED = lz4.frame.compress(TWO_BLOCKS, block_linked=True)
+RECORD = ref.record(0, 0, None, b"value")
 OF_V0 = ref.compress(ref.LZ4, ref.records([Row(0, DAY, None, b"value")], 0, DAY), magic=0)
 
 EXAMPLES = {
@@ -40,6 +41,7 @@ EXAMPLES = {
     differences.TIMESTAMP_BELOW_NONE: ref.batch_of([Row(0, -2, None, b"value")]),
     differences.DESCENDING_OFFSETS: ref.batch_of([Row(1, DAY, None, b"1"), Row(0, DAY, None, b"0")]),
     differences.HEADER_KEY: ref.batch_of(WITH_HEADERS),
+    differences.PADDED_LENGTH: ref.batch(bytes([RECORD[0] | 0x80, 0]) + RECORD[1:], 1, base_timestamp=DAY),
     differences.NEXT_OFFSET: ref.message(1, 2**63 - 1, DAY, None, b"value"),
     differences.SEQUENCE: ref.batch_of([Row(3, DAY, None, b"3")], base_offset=5, producer=(7, 0, 5)),
 }
