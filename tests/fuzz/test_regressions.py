@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fuzz import corpora, seeds
+from fuzz.native_checks import NATIVE_TARGETS, can_compile
 
 FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))
@@ -23,6 +24,8 @@ def test_target_when_given_what_fuzzing_found_then_its_invariant_holds(path: Pat
 
 @pytest.mark.parametrize("target", seeds.TARGETS)
 def test_target_when_given_its_seeds_and_its_corpus_then_its_invariant_holds(target: str):
+    if target in NATIVE_TARGETS and not can_compile():
+        pytest.skip("needs Cython and a C compiler")
     check = importlib.import_module(f"fuzz.{target}").check
     for data in (b"", *seeds.inputs(target)):  # libFuzzer begins with an empty input
         check(data)
