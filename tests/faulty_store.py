@@ -45,7 +45,7 @@ _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length
 
 @dataclass
 class Fault:
-    """A fault of requests. hits: how many requests it has failed."""
+    """A fault of requests. hits: how many requests it has failed. healed: set when held requests are answered."""
 
     method: str | None
     path: str

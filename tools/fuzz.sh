@@ -2,7 +2,8 @@
 # Fuzz each target for a time: `fuzz.sh SECONDS [TARGET...]`. The default is all targets of tests/fuzz.
 # Needs the kernels that `instrument.sh KAFKAFMT_FUZZ build/fuzz` makes with clang. Keeps the corpus in build/fuzz/corpus
 # for the next run. Saves inputs that break an invariant in build/fuzz/findings. Exits with 1 if there was one.
-# `fuzz.sh corpora [TARGET...]` fuzzes nothing: it packs what is needed of build/fuzz/corpus into tests/fuzz/corpus.
+# `fuzz.sh corpora [TARGET...]` fuzzes nothing: it packs what is needed of build/fuzz/corpus into tests/fuzz/corpus, and
+# adds what was fuzzed to tests/fuzz/RESULTS.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +31,7 @@ fuzzing() {
         PYTHONPATH=$site:$PWD/tests "$python" "$@"
 }
 
-# Short inputs are faster. Those of native targets are longer than any size that their functions treat in another way.
+# Short inputs are faster. 512 bytes have room for a value that is copied by memcpy (MAX_SHORT_COPY).
 longest_input() {
     case $1 in
         kernel_*) echo 512 ;;
@@ -52,6 +53,7 @@ pack() {
     rm -r "$merged"
 }
 
+sources=$(PYTHONPATH=$PWD/tests "$python" -m fuzz.results --sources)
 failed=0
 for target in "${targets[@]}"; do
     corpus=build/fuzz/corpus/$target
@@ -63,7 +65,21 @@ for target in "${targets[@]}"; do
         continue
     fi
     echo "== $target, for $seconds seconds"
-    fuzzing -m fuzz.run "$target" -max_total_time="$seconds" -max_len="$(longest_input "$target")" -timeout=100 \
-        -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" || failed=1
+    log=build/fuzz/$target.log
+    TIMEFORMAT='seconds of CPU: %U %S'
+    if { time fuzzing -m fuzz.run "$target" -max_total_time="$seconds" -max_len="$(longest_input "$target")" \
+        -timeout=100 -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 \
+        -artifact_prefix="$findings/" "$corpus"; } 2>&1 | tee "$log"; then
+        # A line that `python -m fuzz.results` adds up.
+        awk -v sources="$sources" -v target="$target" '
+            /^stat::number_of_executed_units/ { inputs = $2 }
+            /^seconds of CPU/ { seconds = $4 + $5 }
+            END { print sources, target, seconds, inputs }' "$log" >>build/fuzz/runs
+    else
+        failed=1
+    fi
 done
+if [ "$seconds" = corpora ] && [ -e build/fuzz/runs ]; then
+    PYTHONPATH=$PWD/tests "$python" -m fuzz.results
+fi
 exit $failed

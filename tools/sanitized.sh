@@ -27,4 +27,8 @@ if [ "${1-}" = --available ]; then
     exit 0
 fi
 tools/instrument.sh KAFKAFMT_SANITIZE build/sanitize
+# The native checks of tests/fuzz, with the options that CMakeLists.txt has for the kernels.
+export KAFKAFMT_NATIVE_CHECKS=$PWD/build/sanitize/native_checks
+CFLAGS="-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer" \
+    PYTHONPATH=tests .venv/bin/python -m fuzz.native_checks "$KAFKAFMT_NATIVE_CHECKS"
 sanitized -m pytest -n auto -m "not broker and not oracle and not spark" "$@"

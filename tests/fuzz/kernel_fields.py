@@ -12,6 +12,4 @@ from __future__ import annotations
 
 from fuzz.native_checks import native_check
 
-OPTIONS_LENGTH = 2
-
 check = native_check("fields")

@@ -15,6 +15,4 @@ from __future__ import annotations
 
 from fuzz.native_checks import native_check
 
-OPTIONS_LENGTH = 1
-
 check = native_check("text")

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).parent / "native"
 SUFFIX = EXTENSION_SUFFIXES[0]
-# Where checks are that were compiled in another way.
+# Names the folder of checks that were compiled with other options.
 FOLDER_VARIABLE = "KAFKAFMT_NATIVE_CHECKS"
 NATIVE_TARGETS = tuple(f"kernel_{path.stem}" for path in sorted(SOURCES.glob("*.pyx")))
 DIRECTIVES = (

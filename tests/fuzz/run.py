@@ -1,8 +1,8 @@
 """Fuzz one target: `python -m fuzz.run TARGET [options of libFuzzer] CORPUS...`; `make fuzz` calls it for each.
 
 Needs atheris, with its library preloaded, and kernels built with KAFKAFMT_FUZZ. The Python of the library is
-instrumented as well, so that the fuzzer sees the branches of all layers. Native targets have no Python: without it they
-run a hundred times as many inputs.
+instrumented as well, so that the fuzzer sees the branches of all layers. Native targets run without Python and its
+instrumentation.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,21 @@ FOLDER = Path(__file__).parent / "regressions"
 FOUND = sorted(path for path in FOLDER.glob("*/*"))
 
 
+def check_of(target: str) -> Callable[[bytes], None]:
+    if target in NATIVE_TARGETS and not can_compile():
+        pytest.skip("needs Cython and a C compiler")
+    check: Callable[[bytes], None] = importlib.import_module(f"fuzz.{target}").check
+    return check
+
+
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_target_when_given_what_fuzzing_found_then_its_invariant_holds(path: Path):
-    importlib.import_module(f"fuzz.{path.parent.name}").check(path.read_bytes())
+    check_of(path.parent.name)(path.read_bytes())
 
 
 @pytest.mark.parametrize("target", seeds.TARGETS)
 def test_target_when_given_its_seeds_and_its_corpus_then_its_invariant_holds(target: str):
-    if target in NATIVE_TARGETS and not can_compile():
-        pytest.skip("needs Cython and a C compiler")
-    check = importlib.import_module(f"fuzz.{target}").check
+    check = check_of(target)
     for data in (b"", *seeds.inputs(target)):  # libFuzzer begins with an empty input
         check(data)
 

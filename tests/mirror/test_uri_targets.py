@@ -127,10 +127,10 @@ def test_mirror_when_it_is_killed_before_leader_epochs_are_stored_then_the_next_
 def suspended(store: FaultyStore, source: Path, tmp_path: Path, *options: object) -> Iterator[Mirror]:
     """A mirror that continues after another one has stored all records, while it was storing its first segment."""
     target, direct = (uri_of(one, tmp_path.name) for one in (store.options, store.direct_options))
-    # Held: between its look at the store and a request, the mirror could replace a file of the other one.
-    store.fail("PUT", ".timeindex", how="held")
+    # Held while the mirror is frozen: after its look at the store, it could replace a file of the other one.
+    fault = store.fail("PUT", ".timeindex", how="held")
     with Mirror(source, target, "--spool", tmp_path / "late", *options, log=tmp_path / "log") as late:
-        wait_until(lambda: bool(store.requests_of(".timeindex")), late)
+        wait_until(lambda: fault.hits > 0, late)
         with late.frozen():
             store.heal()
             other = mirror(source, direct, "--segment-bytes", "4k", "--spool", tmp_path / "other")

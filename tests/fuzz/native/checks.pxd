@@ -1,4 +1,4 @@
-# What the checks share. A check returns what does not hold, or NULL.
+# Shared by the checks. A check returns the name of the invariant that does not hold, or NULL.
 
 ctypedef const char* Broken
 

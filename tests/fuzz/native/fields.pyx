@@ -78,6 +78,10 @@ cdef Broken check_fields(
         read_field(&reader, &fields[i])
         if not frame <= reader.pos <= reader.end or reader.end != frame + size:
             return b"the position of the reader"
+        if reader.failure.status != Status.OK and (
+            reader.pos != reader.end or fields[i].number != 0 or fields[i].span.size != 0
+        ):
+            return b"a read that failed"
     if reader.failure.status != Status.OK:
         return expect(0 <= reader.failure.at <= size, b"the position of a failure")
     written = <uint8_t*>calloc(size, 1)  # no field takes more bytes than were read

@@ -40,7 +40,7 @@ def check(bytes given not None):
         if batch[MAGIC_OFFSET] < 2:
             if batch[MAGIC_OFFSET] == 0 or size >= MESSAGE_OVERHEAD_V1:
                 broken = check_message(batch, size)
-        elif size >= RECORD_BATCH_OVERHEAD:
+        elif batch[MAGIC_OFFSET] == 2 and size >= RECORD_BATCH_OVERHEAD:
             broken = check_batch(batch, size, flags, first_offset)
         free(batch)
     assert broken == NULL, broken.decode()
@@ -60,8 +60,10 @@ cdef Broken check_message(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     written = <uint8_t*>malloc(size)
     if write_message(written, &row, row.offset, magic, data[start], row.timestamp) != written + size:
         broken = b"the end of a written message"
-    elif memcmp(written + start, data + start, size - start) != 0:
+    elif memcmp(written + start, data + start, size - start) != 0 or memcmp(written, data, LENGTH_OFFSET) != 0:
         broken = b"the bytes of a written message"
+    elif get_int32(written + LENGTH_OFFSET) != size - LOG_OVERHEAD or written[MAGIC_OFFSET] != magic:
+        broken = b"the header of a written message"
     free(written)
     return broken
 
@@ -72,34 +74,38 @@ cdef Broken check_batch(const uint8_t* data, Py_ssize_t size, int flags, int64_t
     cdef const uint8_t* records = data + RECORDS_OFFSET
     cdef Py_ssize_t left = size - RECORDS_OFFSET
     cdef int32_t count = 0
+    cdef bint is_whole = False
     cdef Broken broken
     fill_row(data, 0, <int32_t>size, &batch)
     rows = <RecordRow*>malloc((left // MIN_RECORD_SIZE + 1) * sizeof(RecordRow))
-    broken = check_records(&batch, records, left, rows, &count)
+    broken = check_records(&batch, records, left, rows, &count, &is_whole)
     if flags & COUNTS_RECORDS:
         batch.count = count
     if broken == NULL:
         broken = check_conversion(
             &batch, records, left, rows, flags & 1, flags & IS_RELATIVE != 0,
             INT64_MIN if flags & IS_RELATIVE else wrapping_add(batch.base_offset, first_offset),
+            is_whole and count == batch.count,
         )
     free(rows)
     return broken
 
 
 cdef Broken check_records(
-    const BatchRow* batch, const uint8_t* data, Py_ssize_t size, RecordRow* rows, int32_t* count
+    const BatchRow* batch, const uint8_t* data, Py_ssize_t size, RecordRow* rows, int32_t* count, bint* is_whole
 ) noexcept nogil:
-    """Read records up to the first one that is damaged, by both readers, into `rows`."""
+    """Read records by both readers into `rows`, up to the first one that is damaged. is_whole: there is none."""
     cdef Cursor fast = Cursor(data, data + size, Status.OK)
     cdef Cursor careful = fast
     cdef RecordRow other
     cdef Failure failure
     cdef int status
+    cdef const uint8_t* start
     cdef RecordRow* row
     cdef Broken broken
     while fast.pos < fast.end:
         row = &rows[count[0]]
+        start = fast.pos
         status = read_record(&fast, batch.base_offset, batch.base_timestamp, row, &failure)
         if status != read_any_record(&careful, batch.base_offset, batch.base_timestamp, &other, &failure):
             return b"the status of the two readers"
@@ -109,7 +115,7 @@ cdef Broken check_records(
             return NULL
         if fast.pos != careful.pos or not is_same(row, &other) or row.headers != other.headers:
             return b"the rows of the two readers"
-        if fast.pos != (data if count[0] == 0 else row_end(row - 1)) + row.size:
+        if fast.pos != start + row.size or row.headers + row.headers_size != fast.pos or other.size != row.size:
             return b"the size of a record"
         broken = check_headers(row)
         if broken == NULL:
@@ -117,11 +123,8 @@ cdef Broken check_records(
         if broken != NULL:
             return broken
         count[0] += 1
+    is_whole[0] = True
     return NULL
-
-
-cdef const uint8_t* row_end(const RecordRow* row) noexcept nogil:
-    return row.headers + row.headers_size
 
 
 cdef bint is_same(const RecordRow* row, const RecordRow* other) noexcept nogil:
@@ -183,9 +186,9 @@ cdef Broken check_encoding(const BatchRow* batch, const RecordRow* row) noexcept
 
 cdef Broken check_conversion(
     const BatchRow* batch, const uint8_t* data, Py_ssize_t size, const RecordRow* rows, int to_magic,
-    bint is_relative, int64_t first_offset,
+    bint is_relative, int64_t first_offset, bint is_sound,
 ) noexcept nogil:
-    """Convert a batch, and compare the messages with its records."""
+    """Convert a batch, and compare the messages with its records. is_sound: it must be possible."""
     cdef int64_t room = converted_records_size(batch, data, size, to_magic, first_offset)
     cdef Source source = Source(data, size, data + size, 0)
     cdef Messages messages
@@ -195,42 +198,54 @@ cdef Broken check_conversion(
         batch, &source, to_magic, first_offset, is_relative, out, &messages, &failure
     )
     cdef Broken broken = NULL
-    if (end == NULL) != (room < 0):
+    if end == NULL and is_sound:
+        broken = b"a conversion that fails"
+    elif (end == NULL) != (room < 0):
         broken = b"the size of a conversion that fails"
     elif end != NULL and end != out + room:
         broken = b"the size of a conversion"
     elif end == NULL and not 0 <= failure.at <= size:
         broken = b"the position of a failure"
     elif end != NULL:
-        broken = check_messages(batch, rows, out, end, to_magic, is_relative, first_offset, messages.count)
+        broken = check_messages(batch, rows, out, end, to_magic, is_relative, first_offset, &messages)
     free(out)
     return broken
 
 
 cdef Broken check_messages(
     const BatchRow* batch, const RecordRow* rows, const uint8_t* pos, const uint8_t* end, int to_magic,
-    bint is_relative, int64_t first_offset, int64_t count,
+    bint is_relative, int64_t first_offset, const Messages* messages,
 ) noexcept nogil:
     cdef const RecordRow* row
     cdef RecordRow message
     cdef Failure failure
-    cdef int64_t size, timestamp, base
+    cdef bint is_log_append = batch.timestamp_type == LOG_APPEND_TIME
+    cdef int64_t size, timestamp, base, count = 0, last_offset = -1
+    cdef int64_t max_timestamp = batch.max_timestamp if is_log_append else NO_TIMESTAMP
     cdef int32_t i
     for i in range(batch.count):
         row = &rows[i]
         if row.offset < first_offset:
             continue
-        count -= 1
+        count += 1
+        last_offset = row.offset
+        timestamp = batch.max_timestamp if is_log_append else row.timestamp
+        max_timestamp = max(max_timestamp, timestamp)
         size = LOG_OVERHEAD + get_int32(pos + LENGTH_OFFSET) if end - pos >= MESSAGE_OVERHEAD_V0 else -1
         if size < MESSAGE_OVERHEAD_V0 + to_magic * MESSAGE_TIMESTAMP_LENGTH or size > end - pos:
             return b"the length of a message"
         if read_message(pos, size, to_magic, &message, &failure) != Status.OK:
             return b"the status of a message"
         base = rows[0].offset if is_relative else 0
-        timestamp = batch.max_timestamp if batch.timestamp_type == LOG_APPEND_TIME else row.timestamp
         if message.offset != wrapping_sub(row.offset, base) or not is_same_data(&message, row):
             return b"the row of a message"
         if message.timestamp != (timestamp if to_magic == 1 else NO_TIMESTAMP):
             return b"the timestamp of a message"
+        if pos[MAGIC_OFFSET] != to_magic or pos[MESSAGE_ATTRIBUTES_OFFSET] != (
+            TIMESTAMP_TYPE_MASK if to_magic == 1 and is_log_append else 0
+        ):
+            return b"the header of a message"
         pos += size
-    return expect(pos == end and count == 0, b"the number of messages")
+    if messages.last_offset != last_offset or messages.max_timestamp != max_timestamp:
+        return b"the end of the messages"
+    return expect(pos == end and messages.count == count, b"the number of messages")

@@ -4,12 +4,12 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport UINT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from checks cimport Broken, expect
 
 from _kafkafmt.json.text cimport (
-    MAX_ESCAPED_SIZE, MAX_INTEGER_SIZE, TEXT_SLACK, JsonText, put_base64, put_integer, put_string,
+    MAX_ESCAPED_SIZE, MAX_INTEGER_SIZE, TEXT_SLACK, JsonText, put_integer, put_string,
 )
 from _kafkafmt.payloads.json cimport ReadStatus, Run
 from _kafkafmt.payloads.json_numbers cimport (
@@ -19,6 +19,7 @@ from _kafkafmt.payloads.json_numbers cimport (
 from _kafkafmt.payloads.json_strings cimport Text, read_string, unescape
 from _kafkafmt.payloads.json_times cimport DATE_SIZE, DAY_SECONDS, days_of, time_of
 from _kafkafmt.payloads.utf8 cimport is_utf8
+from _kafkafmt.records.read cimport PLAIN_VARINT_SIZE
 from _kafkafmt.wire.bytes cimport Cursor
 from _kafkafmt.wire.status cimport Status
 from _kafkafmt.wire.varint cimport (
@@ -28,22 +29,37 @@ from _kafkafmt.wire.varint cimport (
 
 cdef extern from *:
     """
+    #include <errno.h>
     #include <stdlib.h>
     #include <time.h>
-    static int64_t kf_seconds(int year, int month, int day) {
+    /* Sets the seconds from 1970 to a date. Returns 0 if there is no such day. */
+    static int kf_seconds(int year, int month, int day, int64_t *seconds) {
         struct tm date = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
-        return timegm(&date);
+        const struct tm given = date;
+        const time_t found = timegm(&date);  /* which sets the date to the day that it takes it for */
+        if (date.tm_year != given.tm_year || date.tm_mon != given.tm_mon || date.tm_mday != given.tm_mday) {
+            return 0;
+        }
+        *seconds = found;
+        return 1;
     }
+    static void kf_set_errno(int value) { errno = value; }
+    static int kf_errno(void) { return errno; }
     """
-    int64_t seconds_of_date "kf_seconds"(int, int, int) noexcept nogil
+    bint seconds_of_date "kf_seconds"(int, int, int, int64_t*) noexcept nogil
+    void set_errno "kf_set_errno"(int) noexcept nogil
+    int get_errno "kf_errno"() noexcept nogil
+    int ERANGE
     uint64_t strtoull(const char*, char**, int) noexcept nogil
 
 cdef enum:
     OPTIONS = 1
     LONG_NUMBER = 40          # characters of an integer of 64 bits, and more
     MAX_VARINT_SIZE = 10
-    PLAIN_VARINT_SIZE = 3
+    MICROS = 1000000          # of a second
+    MILLIS = 1000
     SCALED_DIGITS = 18        # that fit into a limb
+    MORE_THAN_SCALED = 1000000000000000000
 
 ctypedef Broken (*Check)(const uint8_t*, Py_ssize_t) noexcept nogil
 
@@ -109,15 +125,10 @@ cdef Broken check_string(const uint8_t* data, Py_ssize_t size) noexcept nogil:
         broken = expect(not out.is_full, b"the room of a string")
         if broken == NULL:
             broken = check_written(written, out.pos - written, data, size)
-    if broken == NULL:  # with less room
-        out = text_of(written, size)
+    if broken == NULL:  # with less room, of which the first byte decides how much
+        out = text_of(written, size + 2 + data[0] % (5 * size))
         put_string(&out, data, size)
-        if out.pos > out.end:
-            broken = b"the end of a string"
-        out = text_of(written, room)
-        put_base64(&out, data, size)
-        if not out.is_full and out.pos - written != (size + 2) // 3 * 4 + 2:
-            broken = b"the size of base64"
+        broken = expect(out.pos <= out.end, b"the end of a string")
     free(written)
     return broken
 
@@ -167,9 +178,9 @@ cdef Broken check_number(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     cdef Number number
     cdef double value = 0, other
     cdef float single = 0, other_single
-    cdef uint64_t magnitude = 0
+    cdef uint64_t magnitude = 0, expected, upper
     cdef uint64_t[LIMBS] limbs
-    cdef bint is_unsigned
+    cdef bint is_unsigned, has_decimal
     cdef char* text
     cdef Broken broken = NULL
     if read_number(&run, &number) != ReadStatus.READ:
@@ -178,17 +189,23 @@ cdef Broken check_number(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     memcpy(text, number.start, number.size)
     text[number.size] = 0
     other, other_single = strtod(text), strtof(text)
+    set_errno(0)
+    expected = strtoull(text + number.is_negative, NULL, 10)
     is_unsigned = magnitude_of(&number, &magnitude)
+    has_decimal = decimal_of(number.start, number.size, SCALED_DIGITS, 0, LIMBS, limbs)
     if double_of(&number, &value) != ReadStatus.READ or memcmp(&value, &other, sizeof(value)) != 0:
         broken = b"a double"
     elif float_of(&number, &single) != ReadStatus.READ or memcmp(&single, &other_single, sizeof(single)) != 0:
         broken = b"a float"
-    elif is_unsigned and magnitude != strtoull(text + number.is_negative, NULL, 10):
+    elif is_unsigned != (number.is_integer and get_errno() != ERANGE) or (is_unsigned and magnitude != expected):
         broken = b"an integer"
-    elif decimal_of(number.start, number.size, SCALED_DIGITS, 0, LIMBS, limbs):
-        if is_unsigned and limbs[0] != (0 - magnitude if number.is_negative else magnitude):
+    elif number.is_integer and has_decimal != (is_unsigned and magnitude < MORE_THAN_SCALED):
+        broken = b"whether a decimal has room"
+    elif has_decimal:
+        upper = UINT64_MAX if number.is_negative and limbs[0] else 0
+        if number.is_integer and limbs[0] != (0 - magnitude if number.is_negative else magnitude):
             broken = b"a decimal"
-        elif limbs[1] != limbs[2] or limbs[2] != limbs[3] or (limbs[3] != 0 and limbs[3] != UINT64_MAX):
+        elif limbs[1] != upper or limbs[2] != upper or limbs[3] != upper:
             broken = b"the sign of a decimal"
     free(text)
     return broken
@@ -208,52 +225,77 @@ cdef Broken check_integer(const uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 
 cdef Broken check_time(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Compare dates with the C library; a time is within a day and its offset of its date."""
+    """Compare a date with that of the C library; a time is within a day, and an offset, of its date."""
     cdef int64_t days = 0, seconds = 0, micros = 0, millis = 0
-    cdef int year
-    if not time_of(data, size, 1000000, &micros):
-        return NULL
-    if not days_of(data, DATE_SIZE, &days):
-        return b"a time without a date"
-    year = digit(data) * 1000 + digit(data + 1) * 100 + digit(data + 2) * 10 + digit(data + 3)
-    seconds = seconds_of_date(year, digit(data + 5) * 10 + digit(data + 6), digit(data + 8) * 10 + digit(data + 9))
+    cdef int64_t day = <int64_t>DAY_SECONDS * MICROS, least = 0, most = day - 1
+    cdef bint has_millis
+    if size < DATE_SIZE:
+        return expect(not time_of(data, size, MICROS, &micros), b"a time without a date")
+    if days_of(data, DATE_SIZE, &days) != date_of(data, &seconds):
+        return b"whether there is a date"
     if days * DAY_SECONDS != seconds:
         return b"a date"
-    if not -DAY_SECONDS < micros // 1000000 - seconds < 2 * DAY_SECONDS:
+    if not time_of(data, size, MICROS, &micros):
+        return NULL
+    if memchr(data + DATE_SIZE, c"+", size - DATE_SIZE) != NULL:
+        least -= day
+    if memchr(data + DATE_SIZE, c"-", size - DATE_SIZE) != NULL:
+        most += day
+    if not least <= micros - seconds * MICROS <= most:
         return b"a time of a day"
-    if time_of(data, size, 1000, &millis) and millis * 1000 != micros:
-        return b"a time in milliseconds"
-    return NULL
+    has_millis = time_of(data, size, MILLIS, &millis)
+    if has_millis != (micros % (MICROS // MILLIS) == 0):
+        return b"whether there is a time in milliseconds"
+    return expect(not has_millis or millis * (MICROS // MILLIS) == micros, b"a time in milliseconds")
 
 
-cdef int digit(const uint8_t* at) noexcept nogil:
-    return at[0] - c"0"
+cdef bint date_of(const uint8_t* at, int64_t* seconds) noexcept nogil:
+    """Read digits with hyphens as a date, by the C library."""
+    cdef int i
+    for i in range(DATE_SIZE):
+        if i == 4 or i == 7:
+            if at[i] != c"-":
+                return False
+        elif not c"0" <= at[i] <= c"9":
+            return False
+    return seconds_of_date(
+        two_digits(at) * 100 + two_digits(at + 2), two_digits(at + 5), two_digits(at + 8), seconds
+    )
+
+
+cdef int two_digits(const uint8_t* at) noexcept nogil:
+    return (at[0] - c"0") * 10 + at[1] - c"0"
 
 
 cdef Broken check_varints(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Read a varint as each kind, and write it in no more bytes; the reader of short ones reads the same."""
+    """Read a varint as each kind; and write it."""
     cdef Cursor start = Cursor(data, data + size, Status.OK)
     cdef Cursor cursor = start
     cdef uint8_t[MAX_VARINT_SIZE] out
+    cdef uint64_t short_one = 0, long_one = 0
+    cdef int short_status = varint_of(data, size, 5, &short_one)
+    cdef int long_status = varint_of(data, size, 10, &long_one)
     cdef uint32_t length = read_unsigned(&cursor)
     cdef int64_t number
     cdef int32_t plain = 0
     cdef const uint8_t* end
-    if cursor.status == Status.OK and not is_canonical(
+    if cursor.status != short_status or length != short_one:
+        return b"an unsigned varint"
+    if cursor.status == Status.OK and not is_shortest(
         write_unsigned(out, length) - out, size_of_unsigned(length), out, &cursor, data
     ):
-        return b"an unsigned varint"
+        return b"a written unsigned varint"
     cursor = start
     number = read_varlong(&cursor)
-    if cursor.status == Status.OK and not is_canonical(
+    if cursor.status != long_status or number != unzigzag(long_one):
+        return b"a varlong"
+    if cursor.status == Status.OK and not is_shortest(
         write_varlong(out, number) - out, size_of_varlong(number), out, &cursor, data
     ):
-        return b"a varlong"
+        return b"a written varlong"
     cursor = start
     number = read_varint(&cursor)
-    if cursor.status == Status.OK and not is_canonical(
-        write_varlong(out, number) - out, size_of_varlong(number), out, &cursor, data
-    ):
+    if cursor.status != short_status or number != unzigzag(short_one):
         return b"a varint"
     if size >= PLAIN_VARINT_SIZE:
         end = read_plain_varint(data, &plain)
@@ -264,7 +306,27 @@ cdef Broken check_varints(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     return NULL
 
 
-cdef bint is_canonical(
+cdef int varint_of(const uint8_t* data, Py_ssize_t size, int max_bytes, uint64_t* value) noexcept nogil:
+    """Read a varint of 32 bits in 5 bytes, or of 64 bits in 10. Returns the status. It sets the value if that is OK."""
+    cdef uint64_t found = 0
+    cdef int i, bits = 32 if max_bytes == 5 else 64
+    for i in range(max_bytes):
+        if i == size:
+            return Status.ENDS_EARLY
+        if 7 * i + 7 > bits and (data[i] & 0x7F) >> (bits - 7 * i):
+            return Status.VARINT_TOO_LONG
+        found |= <uint64_t>(data[i] & 0x7F) << 7 * i
+        if data[i] < 0x80:
+            value[0] = found
+            return Status.OK
+    return Status.VARINT_TOO_LONG
+
+
+cdef int64_t unzigzag(uint64_t value) noexcept nogil:
+    return -<int64_t>(value >> 1) - 1 if value & 1 else <int64_t>(value >> 1)
+
+
+cdef bint is_shortest(
     Py_ssize_t written, int expected, const uint8_t* out, const Cursor* cursor, const uint8_t* data
 ) noexcept nogil:
     """Whether a number takes the bytes that were predicted, no more than were read, and these if they are as many."""
