@@ -211,8 +211,7 @@ def decompress(codec: int, data: bytes) -> bytes:
     except Damaged:
         raise
     except Exception as error:
-        ends_otherwise = codec == LZ4 and data.endswith(LZ4_EMPTY_BLOCK)
-        raise Damaged("lz4 end mark" if ends_otherwise else "payload") from error
+        raise Damaged("lz4 end mark" if codec == LZ4 and _lacks_end_mark(data) else "payload") from error
     return data
 
 
@@ -244,12 +243,28 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
 
 def lz4_with_v0_checksum(frame: bytes) -> bytes:
     """The frame with the header checksum of format v0, over the magic number too."""
-    end = 14 if frame[4] & 0x08 else 6  # with a content size, and without
-    return frame[:end] + bytes([_xxh32_of_few(frame[:end]) >> 8 & 0xFF]) + frame[end + 1 :]
+    return _lz4_with_checksum(frame, 0)
 
 
 def lz4_with_right_checksum(frame: bytes) -> bytes:
-    return frame[:6] + bytes([_xxh32_of_few(frame[4:6]) >> 8 & 0xFF]) + frame[7:]
+    return _lz4_with_checksum(frame, 4)
+
+
+def _lz4_with_checksum(frame: bytes, start: int) -> bytes:
+    """The frame with the checksum of its header from `start` on."""
+    end = 14 if frame[4] & 0x08 else 6  # with a content size, and without
+    return frame[:end] + bytes([_xxh32_of_few(frame[start:end]) >> 8 & 0xFF]) + frame[end + 1 :]
+
+
+def _lacks_end_mark(frame: bytes) -> bool:
+    """Is an empty block that is not compressed in place of the end mark, and all before it sound?"""
+    if not frame.endswith(LZ4_EMPTY_BLOCK):
+        return False
+    try:
+        lz4.frame.decompress(lz4_with_right_checksum(frame[: -len(LZ4_EMPTY_BLOCK)] + LZ4_END_MARK))
+    except (RuntimeError, IndexError):
+        return False
+    return True
 
 
 def _xxh32_of_few(data: bytes) -> int:
@@ -379,6 +394,18 @@ def _rows_of_batch(batch: Batch) -> Iterator[Row]:
         )
     if reader.left:
         raise Damaged("bytes left after the last record")
+
+
+def length_paddings(batch: Batch) -> list[int]:
+    """Of each record of a sound v2 batch, how many bytes its length has more than it needs."""
+    reader = _Reader(decompress(batch.codec, batch.payload))
+    found = []
+    for _ in range(batch.fields["count"]):
+        start = reader.pos
+        length = reader.varint()
+        found.append(reader.pos - start - len(varint(length)))
+        reader.pos += length
+    return found
 
 
 def _rows_of_message(outer: Batch, verify: bool, strict: bool) -> list[Row]:

@@ -45,7 +45,6 @@ NEXT_OFFSET = "The offset after 2^63 - 1"
 SEQUENCE = "A sequence in a batch with a base sequence below -1, or of a record below the base offset"
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
-MAX_VARINT_BYTES = 5
 
 
 def refused(batch: bytes) -> str | None:
@@ -126,22 +125,23 @@ _CONVERTED: dict[str, tuple[str, Callable[[ref.Batch], bool]]] = {
 
 
 def otherwise(
-    name: str, ours: object, theirs: object, *, is_record: bool, base_sequence: int, offset_delta: int
+    name: str, ours: object, theirs: object, batch: bytes, *, number: int | None, offset_delta: int
 ) -> str | None:
-    """Return the row of a field of a record or a batch that has another value in kafkafmt than in Kafka.
+    """Return the row of a field of a record or of a batch that has another value in kafkafmt than in Kafka.
 
-    base_sequence: of the batch. offset_delta: how far the record, or the end of the batch, is from its base offset.
+    number: of the record in the batch; None for a field of the batch. offset_delta: how far the record, or the end of
+    the batch, is from its base offset.
     """
-    if name == "size_in_bytes" and is_record:
+    (found,) = ref.read(batch)
+    if name == "size_in_bytes" and number is not None and found.magic == 2:
         assert isinstance(ours, int)
-        assert isinstance(theirs, int)
-        return PADDED_LENGTH if 0 < ours - theirs < MAX_VARINT_BYTES else None
+        return PADDED_LENGTH if theirs == ours - ref.length_paddings(found)[number] else None
     if name == "headers":
         return HEADER_KEY if list(_replaced(ours)) == list(_replaced(theirs)) else None
     if name == "next_offset":
         return NEXT_OFFSET if ours == INT64_MAX + 1 and theirs == -INT64_MAX - 1 else None
     if name in ("sequence", "last_sequence"):
-        return SEQUENCE if offset_delta < 0 or base_sequence < -1 else None
+        return SEQUENCE if offset_delta < 0 or found.fields.get("base_sequence", -1) < -1 else None
     return None
 
 
