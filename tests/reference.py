@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import crc32c
+import lz4.block
 import lz4.frame
 import zstandard
 from cramjam import snappy
@@ -211,7 +212,7 @@ def decompress(codec: int, data: bytes) -> bytes:
     except Damaged:
         raise
     except Exception as error:
-        raise Damaged("lz4 end mark" if codec == LZ4 and _lacks_end_mark(data) else "payload") from error
+        raise Damaged("payload") from error
     return data
 
 
@@ -256,15 +257,22 @@ def _lz4_with_checksum(frame: bytes, start: int) -> bytes:
     return frame[:end] + bytes([_xxh32_of_few(frame[start:end]) >> 8 & 0xFF]) + frame[end + 1 :]
 
 
-def _lacks_end_mark(frame: bytes) -> bool:
-    """Is an empty block that is not compressed in place of the end mark, and all before it sound?"""
-    if not frame.endswith(LZ4_EMPTY_BLOCK):
-        return False
-    try:
-        lz4.frame.decompress(lz4_with_right_checksum(frame[: -len(LZ4_EMPTY_BLOCK)] + LZ4_END_MARK))
-    except (RuntimeError, IndexError):
-        return False
-    return True
+def has_empty_lz4_block(frame: bytes) -> bool:
+    """Has a frame a block of 0 bytes, compressed or not, and sound blocks before it?"""
+    flags = frame[4]
+    position = 15 if flags & 0x08 else 7  # with a content size, and without
+    while position + 4 <= len(frame):
+        (size,) = struct.unpack_from("<I", frame, position)
+        block = frame[position + 4 : position + 4 + (size & 0x7FFFFFFF)]
+        position += 4 + len(block) + (4 if flags & 0x10 else 0)  # with a checksum of each block, and without
+        if size == 0:
+            return False
+        try:
+            if not (block if size & 0x80000000 else lz4.block.decompress(block, 4 << 20)):
+                return True
+        except lz4.block.LZ4BlockError:
+            return False
+    return False
 
 
 def _xxh32_of_few(data: bytes) -> int:

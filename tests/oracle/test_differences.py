@@ -26,6 +26,8 @@ PART_OF_1_GIB = struct.pack(">qi", 13, 1 << 30)
 TWO_BLOCKS = ref.records([Row(0, DAY, None, bytes(100_000))], 0, DAY)
 LINKED = lz4.frame.compress(TWO_BLOCKS, block_linked=True)
 RECORD = ref.record(0, 0, None, b"value")
+LZ4_HEADER = ref.compress(ref.LZ4, b"")[:7]
+WITH_EMPTY_BLOCK = LZ4_HEADER + ref.LZ4_EMPTY_BLOCK + ref.compress(ref.LZ4, RECORD)[7:]
 OF_V0 = ref.compress(ref.LZ4, ref.records([Row(0, DAY, None, b"value")], 0, DAY), magic=0)
 
 EXAMPLES = {
@@ -35,6 +37,7 @@ EXAMPLES = {
         1, ref.GZIP, ROWS, inner=ref.messages(1, ROWS, 10) + PART_OF_1_GIB
     ),
     differences.LINKED_BLOCKS: ref.batch(LINKED, 1, attributes=ref.LZ4, base_timestamp=DAY),
+    differences.AFTER_EMPTY_BLOCK: ref.batch(WITH_EMPTY_BLOCK, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.CHECKSUM_OF_V0: ref.batch(OF_V0, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.UNKNOWN_CODEC: ref.message(1, 0, DAY, None, b"value", attributes=5),
     differences.ZSTD_UNREAD: ref.batch(ref.compress(ref.ZSTD, b""), 0, attributes=ref.ZSTD),
