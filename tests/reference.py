@@ -259,6 +259,8 @@ def _lz4_with_checksum(frame: bytes, start: int) -> bytes:
 
 def has_empty_lz4_block(frame: bytes) -> bool:
     """Has a frame a block of 0 bytes, compressed or not, and sound blocks before it?"""
+    if len(frame) < 7:
+        return False
     flags = frame[4]
     position = 15 if flags & 0x08 else 7  # with a content size, and without
     while position + 4 <= len(frame):

@@ -54,7 +54,7 @@ def refused(batch: bytes) -> str | None:
     try:
         found.rows(verify=False)
     except ref.Damaged as damage:
-        if found.codec == ref.LZ4 and ref.has_empty_lz4_block(found.payload):
+        if _has_empty_block(found):
             return EMPTY_BLOCK
         return REFUSED.get(str(damage))
     return None
@@ -67,9 +67,16 @@ def read(batch: bytes, error: str, message: str) -> str | None:
         return LINKED_BLOCKS
     if message.endswith("Stream frame descriptor corrupted") and found.codec == ref.LZ4 and found.magic > 0:
         return CHECKSUM_OF_V0 if ref.lz4_with_v0_checksum(found.payload) == found.payload else None
-    if found.codec == ref.LZ4 and ref.has_empty_lz4_block(found.payload):
+    if _has_empty_block(found):
         return AFTER_EMPTY_BLOCK
     return OUT_OF_MEMORY if error == "OutOfMemoryError" and found.magic < 2 and found.codec else None
+
+
+def _has_empty_block(batch: ref.Batch) -> bool:
+    try:
+        return batch.codec == ref.LZ4 and ref.has_empty_lz4_block(batch.payload)
+    except ref.Damaged:  # a message has no payload if its sizes are damaged
+        return False
 
 
 def refused_end(rest: bytes) -> str | None:
