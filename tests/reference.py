@@ -257,18 +257,25 @@ def _lz4_with_checksum(frame: bytes, start: int) -> bytes:
     return frame[:end] + bytes([_xxh32_of_few(frame[start:end]) >> 8 & 0xFF]) + frame[end + 1 :]
 
 
-def has_empty_lz4_block(frame: bytes) -> bool:
-    """Has a frame a block of 0 bytes, compressed or not, and sound blocks before it?"""
-    if len(frame) < 7:
+def lz4_goes_on(payload: bytes) -> bool:
+    """Does lz4 have more after the first frame, or after a block of 0 bytes in it, where Kafka's Java ends?
+
+    False if what comes before is damaged.
+    """
+    if len(payload) < 7:
         return False
-    flags = frame[4]
+    flags = payload[4]
     position = 15 if flags & 0x08 else 7  # with a content size, and without
-    while position + 4 <= len(frame):
-        (size,) = struct.unpack_from("<I", frame, position)
-        block = frame[position + 4 : position + 4 + (size & 0x7FFFFFFF)]
-        position += 4 + len(block) + (4 if flags & 0x10 else 0)  # with a checksum of each block, and without
+    while position + 4 <= len(payload):
+        (size,) = struct.unpack_from("<I", payload, position)
+        position += 4
         if size == 0:
-            return False
+            rest = payload[
+                position + (4 if flags & 0x04 else 0) :
+            ]  # with a checksum of the content, and without
+            return rest[:4] == payload[:4] or (rest[1:4] == b"*M\x18" and 0x50 <= rest[0] < 0x60)
+        block = payload[position : position + (size & 0x7FFFFFFF)]
+        position += len(block) + (4 if flags & 0x10 else 0)  # with a checksum of each block, and without
         try:
             if not (block if size & 0x80000000 else lz4.block.decompress(block, 4 << 20)):
                 return True

@@ -21,7 +21,7 @@ REFUSED = {
     "inner magic": "A message in a wrapper whose format is above v1",
     "part of a snappy size": "1 to 3 bytes after the last block of a snappy payload",
 }
-EMPTY_BLOCK = "An lz4 frame with damage after a block of 0 bytes"
+AFTER_LZ4 = "Damage or surplus records in lz4 after a block of 0 bytes or after a frame"
 PART_OF_A_MESSAGE = "A partial message at the end of a wrapper"
 SHORT_INCOMPLETE = "An incomplete batch with a size below that of the header of its format"
 CONVERTED_DAMAGE = "A damaged message that Kafka copies or drops unread while it converts"
@@ -32,7 +32,7 @@ ZEROS = "Zeros at the end of the records"
 SIZE_NEAR_INT32_MAX = "An incomplete batch with a size of 2^31 - 12 or more"
 OUT_OF_MEMORY = "A partial message at the end of a wrapper, whose size exceeds the memory of the JVM"
 LINKED_BLOCKS = "An lz4 frame whose blocks refer to earlier blocks"
-AFTER_EMPTY_BLOCK = "Records after a block of 0 bytes in an lz4 frame"
+MORE_LZ4 = "Records in lz4 after a block of 0 bytes or after a frame"
 CHECKSUM_OF_V0 = "An lz4 frame with the header checksum of format v0 in a batch of v1 or v2"
 UNKNOWN_CODEC = "A batch with an unknown codec that is copied or dropped while it is converted"
 ZSTD_UNREAD = "A zstd batch without records, or a zstd message, that is converted"
@@ -51,11 +51,11 @@ INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 def refused(batch: bytes) -> str | None:
     """Return the row of a batch whose records kafkafmt refuses and Kafka reads."""
     (found,) = ref.read(batch)
+    if _goes_on(found):
+        return AFTER_LZ4
     try:
         found.rows(verify=False)
     except ref.Damaged as damage:
-        if _has_empty_block(found):
-            return EMPTY_BLOCK
         return REFUSED.get(str(damage))
     return None
 
@@ -67,14 +67,14 @@ def read(batch: bytes, error: str, message: str) -> str | None:
         return LINKED_BLOCKS
     if message.endswith("Stream frame descriptor corrupted") and found.codec == ref.LZ4 and found.magic > 0:
         return CHECKSUM_OF_V0 if ref.lz4_with_v0_checksum(found.payload) == found.payload else None
-    if _has_empty_block(found):
-        return AFTER_EMPTY_BLOCK
+    if _goes_on(found):
+        return MORE_LZ4
     return OUT_OF_MEMORY if error == "OutOfMemoryError" and found.magic < 2 and found.codec else None
 
 
-def _has_empty_block(batch: ref.Batch) -> bool:
+def _goes_on(batch: ref.Batch) -> bool:
     try:
-        return batch.codec == ref.LZ4 and ref.has_empty_lz4_block(batch.payload)
+        return batch.codec == ref.LZ4 and ref.lz4_goes_on(batch.payload)
     except ref.Damaged:  # a message has no payload if its sizes are damaged
         return False
 

@@ -37,7 +37,7 @@ EXAMPLES = {
         1, ref.GZIP, ROWS, inner=ref.messages(1, ROWS, 10) + PART_OF_1_GIB
     ),
     differences.LINKED_BLOCKS: ref.batch(LINKED, 1, attributes=ref.LZ4, base_timestamp=DAY),
-    differences.AFTER_EMPTY_BLOCK: ref.batch(WITH_EMPTY_BLOCK, 1, attributes=ref.LZ4, base_timestamp=DAY),
+    differences.MORE_LZ4: ref.batch(WITH_EMPTY_BLOCK, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.CHECKSUM_OF_V0: ref.batch(OF_V0, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.UNKNOWN_CODEC: ref.message(1, 0, DAY, None, b"value", attributes=5),
     differences.ZSTD_UNREAD: ref.batch(ref.compress(ref.ZSTD, b""), 0, attributes=ref.ZSTD),

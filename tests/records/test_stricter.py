@@ -73,7 +73,7 @@ READ: dict[str, tuple[bytes, str]] = {
         ),
         "snappy: expected a block size, found 1 bytes",
     ),
-    "An lz4 frame with damage after a block of 0 bytes": (
+    "Damage or surplus records in lz4 after a block of 0 bytes or after a frame": (
         ref.batch(
             ref.compress(ref.LZ4, framed(HEAD + KEY + VALUE + NO_HEADERS))[: -len(ref.LZ4_END_MARK)]
             + ref.LZ4_EMPTY_BLOCK,
