@@ -72,6 +72,12 @@ def read(batch: bytes, error: str, message: str) -> str | None:
     return OUT_OF_MEMORY if error == "OutOfMemoryError" and found.magic < 2 and found.codec else None
 
 
+def more(batch: bytes) -> str | None:
+    """Return the row of a message in which kafkafmt finds more records than Kafka."""
+    (found,) = ref.read(batch)
+    return MORE_LZ4 if _goes_on(found) else None
+
+
 def _goes_on(batch: ref.Batch) -> bool:
     try:
         return batch.codec == ref.LZ4 and ref.lz4_goes_on(batch.payload)
