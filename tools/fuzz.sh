@@ -53,7 +53,6 @@ pack() {
     rm -r "$merged"
 }
 
-sources=$(PYTHONPATH=$PWD/tests "$python" -m fuzz.results --sources)
 failed=0
 for target in "${targets[@]}"; do
     corpus=build/fuzz/corpus/$target
@@ -66,15 +65,16 @@ for target in "${targets[@]}"; do
     fi
     echo "== $target, for $seconds seconds"
     log=build/fuzz/$target.log
+    sources=$(PYTHONPATH=$PWD/tests "$python" -m fuzz.results "$target")
     TIMEFORMAT='seconds of CPU: %U %S'
     if { time fuzzing -m fuzz.run "$target" -max_total_time="$seconds" -max_len="$(longest_input "$target")" \
         -timeout=100 -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 \
         -artifact_prefix="$findings/" "$corpus"; } 2>&1 | tee "$log"; then
         # A line that `python -m fuzz.results` adds up.
-        awk -v sources="$sources" -v target="$target" '
+        awk -v target="$target" -v sources="$sources" '
             /^stat::number_of_executed_units/ { inputs = $2 }
             /^seconds of CPU/ { seconds = $4 + $5 }
-            END { print sources, target, seconds, inputs }' "$log" >>build/fuzz/runs
+            END { print target, sources, seconds, inputs }' "$log" >>build/fuzz/runs
     else
         failed=1
     fi

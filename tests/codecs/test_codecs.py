@@ -21,7 +21,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafmt.codecs import CODECS, compress, decompress
+from kafkafmt.codecs import CODECS, compress, decompress, open_stream
 from kafkafmt.errors import CorruptRecordError, DecompressionLimitError, UnsupportedCompressionTypeError
 from kafkafmt.types import Codec
 
@@ -453,6 +453,15 @@ def test_lz4_when_compressed_then_header_checksum_is_that_of_the_message_format(
 def test_lz4_when_header_checksum_is_of_another_message_format_then_read(payload, magic):
     """Case 15: either header checksum is read in any message format."""
     assert decompress(Codec.LZ4, payload, magic=magic) == KAFKAS
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_lz4_when_its_magic_number_is_damaged_and_the_checksum_of_v0_fits_then_corrupt(magic):
+    payload = b"\0\0" + LZ4_OF_V0[2:]
+    with pytest.raises(CorruptRecordError, match="lz4: expected a frame"):
+        decompress(Codec.LZ4, payload, magic=magic)
+    with pytest.raises(CorruptRecordError, match="lz4: expected a"):
+        open_stream(Codec.LZ4, payload, limit=1 << 20).read(1)
 
 
 @pytest.mark.parametrize("checksum", [0x00, 0x1B, 0x83, 0xFF])

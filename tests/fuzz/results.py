@@ -1,7 +1,7 @@
 """What was fuzzed: `python -m fuzz.results` adds the runs in `build/fuzz/runs` to the table of `RESULTS.md`.
 
-A run is a line: the SHA-256 of the sources, the target, seconds of CPU, and the inputs. The table is of one state of
-the sources: if they have changed, it begins anew. With `--sources` the SHA-256 is printed, and nothing is added.
+A run is a line: the target, the digest of its sources, seconds of CPU, and the inputs. A row is of one state of the
+sources: if they have changed, it begins anew. With a target, the digest is printed, and nothing is added.
 """
 
 from __future__ import annotations
@@ -9,82 +9,84 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from fuzz.seeds import TARGETS
+from fuzz.native_checks import NATIVE_TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "build" / "fuzz" / "runs"
 RESULTS = Path(__file__).parent / "RESULTS.md"
-Totals = Mapping[str, tuple[float, int]]  # by target: seconds of CPU, and inputs
+DIGEST_LENGTH = 12
 
 _PAGE = """# Fuzzing results
 
-The table adds up the runs of `make fuzz`, under ASan and UBSan, on one state of `src` and `python`, whose SHA-256 is
-`{sources}`.
-Each input of a target `kernel_*` reaches a few functions. Each input of another target reaches whole layers.
+The table adds up the runs of `make fuzz`, under ASan and UBSan. Each row is of one state of the sources, of whose
+SHA-256 it has the first digits: `src` for targets `kernel_*`, and `src` and `python` for the others. Each input of a
+target `kernel_*` reaches a few functions. Each input of another target reaches whole layers.
 
-| target | minutes of CPU | inputs |
-|---|---|---|
+| target | sources | minutes of CPU | inputs |
+|---|---|---|---|
 {rows}
-| all | {minutes} | {inputs} |
+| all | | {minutes} | {inputs} |
 """
-_ROW = re.compile(r"^\| (\w+) \| ([\d.,]+) \| ([\d,]+) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (\w+) \| (\w+) \| ([\d.,]+) \| ([\d,]+) \|$", re.MULTILINE)
 
 
-def sources_digest(root: Path = ROOT) -> str:
-    """Return the SHA-256 of the sources that are fuzzed."""
+class Total(NamedTuple):
+    """What was fuzzed of a target. seconds: of CPU."""
+
+    sources: str
+    seconds: float
+    inputs: int
+
+
+def sources_digest(target: str, root: Path = ROOT) -> str:
+    """Return the first digits of the SHA-256 of what a target fuzzes."""
     digest = hashlib.sha256()
-    for path in sorted(path for name in ("src", "python") for path in (root / name).rglob("*.*")):
+    trees = ("src",) if target in NATIVE_TARGETS else ("src", "python")
+    for path in sorted(path for tree in trees for path in (root / tree).rglob("*.*")):
         if path.is_file() and path.suffix != ".pyc":
             digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return digest.hexdigest()[:DIGEST_LENGTH]
 
 
-def totals_of(page: str, sources: str) -> dict[str, tuple[float, int]]:
-    """Return the totals of a page; none if it is of other sources."""
-    if sources not in page:
-        return {}
-    rows = {target: (minutes, inputs) for target, minutes, inputs in _ROW.findall(page) if target != "all"}
+def totals_of(page: str) -> dict[str, Total]:
+    """Return the totals of a page, by target."""
     return {
-        target: (60 * float(minutes.replace(",", "")), int(inputs.replace(",", "")))
-        for target, (minutes, inputs) in rows.items()
+        target: Total(sources, 60 * float(minutes.replace(",", "")), int(inputs.replace(",", "")))
+        for target, sources, minutes, inputs in _ROW.findall(page)
     }
 
 
-def added(totals: Totals, runs: str, sources: str) -> dict[str, tuple[float, int]]:
-    """Return totals with the runs of these sources, one a line."""
+def added(totals: dict[str, Total], runs: str) -> dict[str, Total]:
+    """Return totals with the runs, one a line."""
     found = dict(totals)
     for line in runs.splitlines():
-        of_sources, target, seconds, inputs = line.split()
-        if of_sources != sources:
-            continue
-        before_seconds, before_inputs = found.get(target, (0.0, 0))
-        found[target] = before_seconds + float(seconds), before_inputs + int(inputs)
+        target, sources, seconds, inputs = line.split()
+        before = found.get(target)
+        if before is None or before.sources != sources:
+            before = Total(sources, 0.0, 0)
+        found[target] = Total(sources, before.seconds + float(seconds), before.inputs + int(inputs))
     return found
 
 
-def page_of(totals: Totals, sources: str) -> str:
+def page_of(totals: dict[str, Total]) -> str:
     """Return the page with these totals."""
     rows = [
-        f"| {target} | {totals[target][0] / 60:,.1f} | {totals[target][1]:,} |"
-        for target in TARGETS
-        if target in totals
+        f"| {target} | {one.sources} | {one.seconds / 60:,.1f} | {one.inputs:,} |"
+        for target, one in sorted(totals.items())
     ]
-    seconds, inputs = (sum(one[place] for one in totals.values()) for place in (0, 1))
-    return _PAGE.format(
-        sources=sources, rows="\n".join(rows), minutes=f"{seconds / 60:,.1f}", inputs=f"{inputs:,}"
-    )
+    seconds, inputs = (sum(column) for column in list(zip(*totals.values(), strict=True))[1:])
+    return _PAGE.format(rows="\n".join(rows), minutes=f"{seconds / 60:,.1f}", inputs=f"{inputs:,}")
 
 
 def main() -> None:
-    sources = sources_digest()
-    if "--sources" in sys.argv:
-        print(sources)
+    if len(sys.argv) > 1:
+        print(sources_digest(sys.argv[1]))
         return
-    before = totals_of(RESULTS.read_text(), sources) if RESULTS.exists() else {}
-    RESULTS.write_text(page_of(added(before, RUNS.read_text(), sources), sources))
+    before = totals_of(RESULTS.read_text()) if RESULTS.exists() else {}
+    RESULTS.write_text(page_of(added(before, RUNS.read_text())))
     RUNS.unlink()
 
 

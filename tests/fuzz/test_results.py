@@ -6,36 +6,33 @@ from pathlib import Path
 
 from fuzz.results import added, page_of, sources_digest, totals_of
 
-SOURCES, OTHERS = "a" * 64, "b" * 64
-RUNS = "".join(
-    f"{SOURCES} {one}\n" for one in ("decode 90.5 1000", "kernel_text 3600 123456789", "decode 29.5 234")
-)
+RUNS = "decode aaaa 90.5 1000\nkernel_text cccc 3600 123456789\ndecode aaaa 29.5 234\n"
 
 
 def test_page_when_runs_are_added_twice_then_it_has_their_sums() -> None:
-    first = page_of(added({}, RUNS, SOURCES), SOURCES)
-    assert (
-        "| decode | 2.0 | 1,234 |\n| kernel_text | 60.0 | 123,456,789 |\n| all | 62.0 | 123,458,023 |"
-        in first
-    )
-    second = page_of(added(totals_of(first, SOURCES), f"{SOURCES} avro 60 5\n{RUNS}", SOURCES), SOURCES)
-    assert "| decode | 4.0 | 2,468 |" in second
-    assert "| avro | 1.0 | 5 |" in second
-    assert "| all | 125.0 | 246,916,051 |" in second
+    first = page_of(added({}, RUNS))
+    assert "| decode | aaaa | 2.0 | 1,234 |\n| kernel_text | cccc | 60.0 | 123,456,789 |\n" in first
+    assert "| all | | 62.0 | 123,458,023 |" in first
+    second = page_of(added(totals_of(first), f"avro aaaa 60 5\n{RUNS}"))
+    assert "| avro | aaaa | 1.0 | 5 |\n| decode | aaaa | 4.0 | 2,468 |" in second
+    assert "| all | | 125.0 | 246,916,051 |" in second
 
 
-def test_page_when_it_is_of_other_sources_then_nothing_is_added_to_it() -> None:
-    assert totals_of(page_of(added({}, RUNS, SOURCES), SOURCES), OTHERS) == {}
-    assert added({}, RUNS, OTHERS) == {}
+def test_row_when_the_sources_have_changed_then_begins_anew() -> None:
+    page = page_of(added(totals_of(page_of(added({}, RUNS))), "decode bbbb 60 7"))
+    assert "| decode | bbbb | 1.0 | 7 |" in page
+    assert "| kernel_text | cccc | 60.0 | 123,456,789 |" in page
 
 
-def test_digest_when_a_source_changes_then_it_differs(tmp_path: Path) -> None:
-    source = tmp_path / "src" / "kernel.pyx"
-    source.parent.mkdir()
-    digests = set()
-    for text in ("a", "b"):
-        source.write_text(text)
-        digests.add(sources_digest(tmp_path))
-    source.rename(source.with_name("other.pyx"))
-    digests.add(sources_digest(tmp_path))
-    assert len(digests) == 3
+def test_digest_when_a_source_changes_then_it_differs_for_the_targets_that_have_it(tmp_path: Path) -> None:
+    kernel, module = tmp_path / "src" / "kernel.pyx", tmp_path / "python" / "module.py"
+    digests = []
+    for path, text in ((kernel, "a"), (kernel, "b"), (module, "a"), (module, "b")):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        digests.append([sources_digest(target, tmp_path) for target in ("kernel_text", "decode")])
+    native, others = zip(*digests, strict=True)
+    assert len(set(others)) == 4
+    assert len(set(native)) == 2
+    kernel.rename(kernel.with_name("other.pyx"))
+    assert sources_digest("kernel_text", tmp_path) not in native

@@ -222,7 +222,11 @@ def _checksum_offset(frame: bytes | memoryview) -> int:
 
 
 def _has_checksum_of_v0(frame: memoryview) -> bool:
-    if len(frame) <= _HC_OFFSET or frame[_FLG_OFFSET] & _DICTIONARY_FLAG:
+    if (
+        len(frame) <= _HC_OFFSET
+        or frame[:_FLG_OFFSET] != _FRAME_MAGIC
+        or frame[_FLG_OFFSET] & _DICTIONARY_FLAG
+    ):
         return False
     offset = _checksum_offset(frame)
     return offset < len(frame) and frame[offset] == header_checksum(bytes(frame[:offset]))
