@@ -3,7 +3,7 @@
 Input: three bytes of options (codec, magic, limit), then a payload. Whatever the bytes are:
 
 - decompressing yields no more than the limit, or raises one of the two errors that bytes may cause;
-- where another decoder reads the whole payload too, both read the same;
+- where another decoder reads the whole payload too, both read the same; of lz4, it reads all that kafkafmt reads;
 - read as a stream it is the same, or an error as well;
 - a higher limit changes no outcome but that of the limit itself;
 - what is compressed, at any magic, decompresses to itself.
@@ -20,6 +20,7 @@ from kafkafmt import codecs
 
 OPTIONS_LENGTH = 3
 LIMITS = (1 << 20, 1 << 16, 1000, 100, 1, 0)
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
 COMPRESSED = (ref.GZIP, ref.SNAPPY, ref.LZ4, ref.ZSTD)
 
 
@@ -60,17 +61,24 @@ def _check_decompress(codec: int, payload: bytes, limit: int) -> None:
 
 def _read_by_another(codec: int, payload: bytes) -> bytes | None:
     """None where it does not read that, or not to its end: only some read several frames."""
+    if codec == ref.LZ4:
+        return _read_by_lz4(payload)
     try:
-        if codec == ref.LZ4:
-            read, length = lz4.frame.decompress(payload, return_bytes_read=True)
-            return read if length == len(payload) else None
         if codec == ref.ZSTD:
             decompressor = zstandard.ZstdDecompressor().decompressobj()
             read = decompressor.decompress(payload)
             return None if decompressor.unused_data else read
         return ref.decompress(codec, payload)
-    except (ref.Damaged, RuntimeError, zstandard.ZstdError):
+    except (ref.Damaged, zstandard.ZstdError):
         return None
+
+
+def _read_by_lz4(payload: bytes) -> bytes | None:
+    """As `_read_by_another`, which reads each first frame that is not damaged, with the right header checksum."""
+    if payload[:4] == LZ4_MAGIC:
+        payload = ref.lz4_with_right_checksum(payload)
+    read, length = lz4.frame.decompress(payload, return_bytes_read=True)
+    return read if length == len(payload) else None
 
 
 def _check_round_trip(codec: int, magic: int, plain: bytes) -> None:
