@@ -221,7 +221,8 @@ def _gunzip(data: bytes) -> bytes:
     output = b""
     while True:
         member = zlib.decompressobj(wbits=31)
-        output += member.decompress(data)
+        # Java ignores the reserved flags, at which zlib ends.
+        output += member.decompress(data[:3] + bytes(flags & 0x1F for flags in data[3:4]) + data[4:])
         if not member.eof:
             raise Damaged("payload")
         data = member.unused_data
