@@ -240,9 +240,12 @@ def _kernel_text() -> list[bytes]:
         *("0", "-1", "1.5e-7", "18446744073709551615", "123456789012345678901234567890e-20", "4.9e-324"),
         *("2024-02-29", "1999-12-31T23:59:60.123456Z", "0001-01-01 00:00:00.000+14:00"),
     )
+    no_text = (b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82")
     varints = (b"\x01", b"\xac\x02", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
     return [
-        bytes([chosen]) + one for chosen in range(7) for one in (*(text.encode() for text in texts), *varints)
+        bytes([chosen]) + one
+        for chosen in range(7)
+        for one in (*(text.encode() for text in texts), *no_text, *varints)
     ]
 
 

@@ -31,6 +31,7 @@ NEGATIVE_OFFSET = "A record below offset 0 in a compressed batch that is convert
 ZEROS = "Zeros at the end of the records"
 SIZE_NEAR_INT32_MAX = "An incomplete batch with a size of 2^31 - 12 or more"
 OUT_OF_MEMORY = "A partial message at the end of a wrapper, whose size exceeds the memory of the JVM"
+SMALL_PART = "A partial message at the end of a wrapper, whose size is below 14"
 LINKED_BLOCKS = "An lz4 frame whose blocks refer to earlier blocks"
 MORE_LZ4 = "Records in lz4 after a block of 0 bytes or after a frame"
 CHECKSUM_OF_V0 = "An lz4 frame with the header checksum of format v0 in a batch of v1 or v2"
@@ -46,6 +47,7 @@ NEXT_OFFSET = "The offset after 2^63 - 1"
 SEQUENCE = "A sequence in a batch with a base sequence below -1, or of a record below the base offset"
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+SMALLEST_MESSAGE = 14  # without the log overhead
 
 
 def refused(batch: bytes) -> str | None:
@@ -69,7 +71,20 @@ def read(batch: bytes, error: str, message: str) -> str | None:
         return CHECKSUM_OF_V0 if ref.lz4_with_v0_checksum(found.payload) == found.payload else None
     if _goes_on(found):
         return MORE_LZ4
+    if message.startswith("Record size is less than the minimum record overhead") and found.magic < 2:
+        return SMALL_PART if _size_of_part(found) < SMALLEST_MESSAGE else None
     return OUT_OF_MEMORY if error == "OutOfMemoryError" and found.magic < 2 and found.codec else None
+
+
+def _size_of_part(wrapper: ref.Batch) -> int:
+    """Return the size field of the partial message at the end of a wrapper; a large number if there is none."""
+    inner = ref.decompress(wrapper.codec, wrapper.payload)
+    while len(inner) >= ref.LOG_OVERHEAD:
+        size = int.from_bytes(inner[8 : ref.LOG_OVERHEAD], "big", signed=True)
+        if size > len(inner) - ref.LOG_OVERHEAD:
+            return size
+        inner = inner[ref.LOG_OVERHEAD + size :]
+    return INT32_MAX
 
 
 def more(batch: bytes) -> str | None:

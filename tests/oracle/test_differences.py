@@ -36,6 +36,9 @@ EXAMPLES = {
     differences.OUT_OF_MEMORY: ref.wrapper(
         1, ref.GZIP, ROWS, inner=ref.messages(1, ROWS, 10) + PART_OF_1_GIB
     ),
+    differences.SMALL_PART: ref.wrapper(
+        1, ref.GZIP, ROWS, inner=ref.messages(1, ROWS, 10) + struct.pack(">qi", 13, 13)
+    ),
     differences.LINKED_BLOCKS: ref.batch(LINKED, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.MORE_LZ4: ref.batch(WITH_EMPTY_BLOCK, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.CHECKSUM_OF_V0: ref.batch(OF_V0, 1, attributes=ref.LZ4, base_timestamp=DAY),
