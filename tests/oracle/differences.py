@@ -83,6 +83,8 @@ def _size_of_part(wrapper: ref.Batch) -> int:
         size = int.from_bytes(inner[8 : ref.LOG_OVERHEAD], "big", signed=True)
         if size > len(inner) - ref.LOG_OVERHEAD:
             return size
+        if size < SMALLEST_MESSAGE:  # damage before the end
+            break
         inner = inner[ref.LOG_OVERHEAD + size :]
     return INT32_MAX
 
