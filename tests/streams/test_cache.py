@@ -246,6 +246,22 @@ def test_listener_that_raises_at_an_eviction_fails_the_put_and_loses_nothing() -
     assert [key for key, _ in written.pairs] == [b"%04d" % one for one in range(number)]
 
 
+def test_close_when_a_listener_raises_then_other_caches_are_flushed_and_all_bytes_released() -> None:
+    def listener(entries: Iterator[DirtyEntry]) -> None:
+        raise OSError("disk full")
+
+    budget = MemoryBudget(ROOMY)
+    shared = ThreadCache(200_000, budget)
+    written = Written()
+    shared.cache("full", listener).put(b"a", b"1")
+    shared.cache("other", written).put(b"b", b"2")
+    with pytest.raises(OSError, match="disk full"):
+        shared.close()
+    assert written.pairs == [(b"b", b"2")]
+    assert (shared.caches, budget.held_bytes) == ({}, 0)
+    assert [usage.name for usage in budget.usage()] == ["total"]
+
+
 def test_listener_that_takes_only_some_leaves_the_rest_dirty() -> None:
     cache = ThreadCache(ROOMY).cache("store", lambda entries: next(entries))
     cache.put(b"a", b"1")

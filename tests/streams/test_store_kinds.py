@@ -249,6 +249,29 @@ def test_memory_store_when_it_cannot_move_then_store_error_and_nothing_is_lost(t
         assert store.get(b"key") == b"value"
 
 
+def test_memory_store_when_it_cannot_be_opened_after_its_move_then_errors_until_it_can(
+    tmp_path: Path,
+) -> None:
+    path, full = tmp_path / "store", tmp_path / "full"
+
+    def opened() -> RocksDBStore:
+        if full.exists():
+            raise StoreError("no more files can be opened")
+        return RocksDBStore(path)
+
+    with MemoryStore(path, ThreadCache(16 * KIB), opened) as store:
+        full.touch()
+        with pytest.raises(StoreError, match="no more files"):
+            put_numbers(store, 1000)
+        with pytest.raises(StoreError, match="no more files"):
+            store.get(b"0000")
+        with pytest.raises(StoreError, match="no more files"):
+            store.put(b"0000", b"other")
+        full.unlink()
+        assert store.get(b"0000") == b"v" * 100
+        assert not store.is_in_memory
+
+
 COMMITTER = """
 import sys
 from pathlib import Path

@@ -15,6 +15,7 @@ import heapq
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from _kafkafmt.streams.lru import ENTRY_OVERHEAD_BYTES, EntryOrder, EntryTable
@@ -168,10 +169,17 @@ class ThreadCache(EntryOrder):
         self._return_unused()
 
     def close(self) -> None:
-        """Flush and remove all caches, and release their memory. A second call does nothing."""
-        self.flush()
-        for cache in list(self.caches.values()):
-            cache.remove()
+        """Flush and remove all caches, and release their memory. A second call does nothing.
+
+        If a listener raises, the other caches are flushed, and all are removed, nevertheless.
+        """
+        with ExitStack() as closing:
+            closing.callback(self._release)
+            for cache in list(self.caches.values()):
+                closing.callback(cache.remove)
+                closing.callback(cache.flush)
+
+    def _release(self) -> None:
         self.resize(0)
         if self._forget is not None and self._budget is not None:
             self._forget()

@@ -60,10 +60,11 @@ class MemoryStore(Closing):
         self._write_buffer_bytes = write_buffer_bytes
         self._positions: dict[TopicPartition, int] = {}
         self._loading: RocksDBStore | None = None  # gets the entries during the move
-        self._rocksdb: RocksDBStore | None = None  # has them after it
+        self._is_moved = self.path.exists()  # whether the entries have left the memory
+        self._rocksdb: RocksDBStore | None = None  # has them then
         self._memory = memory
         self._entries: NamedCache = memory.cache(str(self.path), self._load)
-        if self.path.exists():
+        if self._is_moved:
             self._entries.remove()
             self._rocksdb = open_rocksdb()
 
@@ -146,13 +147,15 @@ class MemoryStore(Closing):
         return f"<MemoryStore {self.path}{', in memory' if self.is_in_memory else ', moved into RocksDB'}>"
 
     def _moved(self) -> RocksDBStore | None:
-        """Return the RocksDBStore; None if the entries are in memory. Ends a move that has begun.
+        """Return the RocksDBStore; None if the entries are in memory. Ends a move that has begun, and opens the store.
 
         Another thread may begin a move until the lock of `memory` is taken.
         """
         if self._loading is not None:
             with self._memory.lock:  # which a move holds
                 self._finish_move(self._loading)
+        if self._is_moved and self._rocksdb is None:
+            self._rocksdb = self._open_rocksdb()
         return self._rocksdb
 
     def _load(self, entries: Iterator[DirtyEntry]) -> None:
@@ -170,10 +173,9 @@ class MemoryStore(Closing):
         self._loading.load((key, value) for key, value, _ in entries)
 
     def _finish_move(self, loading: RocksDBStore) -> None:
-        """Write the entries that were put since, release the memory, and continue in RocksDB."""
+        """Write the entries that were put since, and release the memory."""
         self._entries.flush()
         loading.commit(self._positions)
         self._entries.remove()
         loading.close()
-        self._loading = None
-        self._rocksdb = self._open_rocksdb()
+        self._loading, self._is_moved = None, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -43,7 +44,8 @@ def run_in_processes(
     reported = 0
     try:
         with interrupts_blocked():  # only this process handles an interrupt, and sets `stop`
-            waiting = {executor.submit(_run_in_worker, task): task for task in tasks}
+            waiting = _submitted(executor, tasks)
+        submitted = len(waiting)
         with interrupts_held() as let_through:
             while waiting:
                 finished, _ = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
@@ -53,9 +55,20 @@ def run_in_processes(
                     reported = done_bytes.value
                 for future in finished:
                     yield _outcome(future, waiting.pop(future), failed)
+        for task in tasks[submitted:]:
+            yield failed(task, _worker_killed())
     finally:
         stop.set()
         executor.shutdown(cancel_futures=True)
+
+
+def _submitted(executor: ProcessPoolExecutor, tasks: Sequence[SegmentTask]) -> dict[Future[Any], SegmentTask]:
+    """Submit tasks until a worker process is killed. Returns them by their futures."""
+    waiting: dict[Future[Any], SegmentTask] = {}
+    with contextlib.suppress(BrokenProcessPool):
+        for task in tasks:
+            waiting[executor.submit(_run_in_worker, task)] = task
+    return waiting
 
 
 def _outcome(
@@ -64,8 +77,11 @@ def _outcome(
     try:
         return future.result()
     except BrokenProcessPool:
-        error = RuntimeError("a worker process was killed, perhaps for want of memory: try fewer jobs")
-        return failed(task, error)
+        return failed(task, _worker_killed())
+
+
+def _worker_killed() -> RuntimeError:
+    return RuntimeError("a worker process was killed, perhaps for want of memory: try fewer jobs")
 
 
 class _Stopped(BaseException):

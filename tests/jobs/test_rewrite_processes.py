@@ -1,0 +1,37 @@
+"""Segments are rewritten in processes, of which one is killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kafkafmt.jobs.rewrite import run_in_processes
+
+
+class LateTasks(list[Any]):
+    """Tasks of which the third comes when both processes have ended: the pool ends the second one."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self[:2]
+        for process in multiprocessing.active_children():
+            assert multiprocessing.connection.wait([process.sentinel], 60)
+        yield from self[2:]
+
+
+def die_at_the_first(task: int, progress: Callable[[int], None]) -> None:
+    if task == 0:
+        os._exit(1)
+    threading.Event().wait()
+
+
+def test_processes_when_one_is_killed_before_all_tasks_are_submitted_then_each_task_has_a_report() -> None:
+    tasks = LateTasks(range(5))
+    reports = list(run_in_processes(tasks, die_at_the_first, lambda task, error: (task, str(error)), 2))
+    assert sorted(task for task, _ in reports) == [*tasks]
+    assert {error for _, error in reports} == {
+        "a worker process was killed, perhaps for want of memory: try fewer jobs"
+    }
