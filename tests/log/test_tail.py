@@ -475,10 +475,10 @@ def test_batch_behind_a_segment_is_the_first_of_the_next_that_has_one(tmp_path: 
     log = LogTail(tmp_path)
     found = log.find(0)
     assert found is not None
-    behind = finish(log.find_behind_steps(found.segment))
+    behind = finish(log.find_after_steps(found.segment))
     assert behind is not None
     assert (behind.segment.segment.base_offset, behind.position) == (10, 0)
-    assert finish(log.find_behind_steps(behind.segment)) is None
+    assert finish(log.find_after_steps(behind.segment)) is None
 
 
 # Timestamps

@@ -448,8 +448,8 @@ def _of_source(error: KafkaFormatError, run: BatchRun) -> KafkaFormatError:
 
 def _end_of(mask: NDArray[np.bool_], first: int) -> int:
     """Return the end of the range of True that begins at `first`."""
-    behind = (~mask[first:]).nonzero()[0]
-    return first + int(behind[0]) if len(behind) else len(mask)
+    unset = (~mask[first:]).nonzero()[0]
+    return first + int(unset[0]) if len(unset) else len(mask)
 
 
 def _renumbered(batch: RecordBatch, located: LocatedRecords) -> RecordBatch:

@@ -256,11 +256,11 @@ def damage_in_words(damage: dict[str, Any]) -> str:
     """Return a damaged range as text: file, kind, positions, offsets, and what is wrong. damage: of `damage_row`."""
     where = f"positions {damage['position']} to {damage['end_position']}"
     lost = ""
-    first, behind = damage["expected_offset"], damage["next_offset"]
+    first, following = damage["expected_offset"], damage["next_offset"]
     if damage["last_offset"] is not None:
         lost = f", offsets {range_in_words(damage['base_offset'], damage['last_offset'])}"
-    if first is not None or behind is not None:
+    if first is not None or following is not None:
         before = "the start" if first is None else f"offset {first}"
-        after = "the end" if behind is None else f"offset {behind}"
-        lost += f", reading goes from {before} to {after}"
+        end = "the end" if following is None else f"offset {following}"
+        lost += f", reading goes from {before} to {end}"
     return f"{damage['path']}: {damage['kind']} at {where}{lost}: {damage['message']}"

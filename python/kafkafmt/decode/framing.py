@@ -132,7 +132,7 @@ class _FrameBuilder:
         keys = list(ids.words)
         if self.names is not None:
             lengths = self.names.lengths(names_in.data, after, names_in.ends[rows])
-            kept = self.fitting(rows, lengths > 0, names_in, f"{self.names.what} behind the schema id")
+            kept = self.fitting(rows, lengths > 0, names_in, f"{self.names.what} after the schema id")
             if len(kept) < len(rows):
                 fits = lengths > 0
                 self.add(kept, ids.of(fits), names_in, after[fits])
@@ -334,7 +334,7 @@ def _glue(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
 
 
 def _decompress(builder: _FrameBuilder, rows: NDArray[np.int64]) -> None:
-    """Replace payloads by what they decompress to. The others stay where they are, in front of the new bytes."""
+    """Replace payloads by what they decompress to. The others stay where they are; they precede the new bytes."""
     parts: list[Any] = [builder.data]
     size = len(builder.data)
     last = size + MAX_DECOMPRESSED_BATCH_BYTES
@@ -367,6 +367,6 @@ def _decompressed(packed: bytes, limit: int) -> bytes:
         raise ValueError("the zlib stream is cut off")
     if stream.unused_data:
         raise ValueError(
-            f"expected the end of the zlib stream; found {len(stream.unused_data)} bytes behind it"
+            f"expected the end of the zlib stream; found {len(stream.unused_data)} bytes after it"
         )
     return plain

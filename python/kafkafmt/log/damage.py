@@ -196,17 +196,17 @@ class _Walk:
         message = "offsets ascend: expected them to be above those of the batch before"
         return with_batch(InvalidRecordError(message), run, number)
 
-    def _tell(self, error: KafkaFormatError, behind: RecordBatch | None = None) -> Damage:
+    def _tell(self, error: KafkaFormatError, following: RecordBatch | None = None) -> Damage:
         """Return the damaged range of `error`, and move the walk after it.
 
-        behind: the next batch of the run if its CRC is valid, so that it need not be searched for.
+        following: the next batch of the run if its CRC is valid, so that it need not be searched for.
         """
         is_corrupt = isinstance(error, CorruptRecordError | UnsupportedVersionError)
-        is_followed = behind is not None and behind.position == error.next_position
+        is_followed = following is not None and following.position == error.next_position
         end = error.next_position if is_followed or not is_corrupt else None
         if end is None:
             end = self._records.position_after(error)
-        return self._damage("corrupt" if is_corrupt else "invalid", end, error, behind)
+        return self._damage("corrupt" if is_corrupt else "invalid", end, error, following)
 
     def _tell_tail(self) -> Damage:
         """Return the tail, bytes that are no whole batch, as damage; the kind is "corrupt" if a valid batch follows."""
@@ -224,7 +224,7 @@ class _Walk:
         return self._damage("corrupt" if end < self._records.end_position else "truncated tail", end, error)
 
     def _damage(
-        self, kind: DamageKind, end: int, error: KafkaFormatError, behind: RecordBatch | None = None
+        self, kind: DamageKind, end: int, error: KafkaFormatError, following: RecordBatch | None = None
     ) -> Damage:
         position, self._position = self._position, end
         return Damage(
@@ -235,18 +235,18 @@ class _Walk:
             base_offset=error.base_offset,
             last_offset=error.last_offset,
             expected_offset=self._expected_offset,
-            next_offset=self._offset_at(end, behind),
+            next_offset=self._offset_at(end, following),
             message=error.message,
         )
 
     def _batch(self, run: BatchRun, number: int) -> RecordBatch:
         return RecordBatch(run, number, self._records.max_decompressed_bytes)
 
-    def _offset_at(self, position: int, behind: RecordBatch | None) -> int | None:
+    def _offset_at(self, position: int, following: RecordBatch | None) -> int | None:
         """Return the first offset of the batch at `position`; None if there is no valid one."""
         try:
-            if behind is not None and behind.position == position:
-                return behind.base_offset
+            if following is not None and following.position == position:
+                return following.base_offset
             run = next(self._records.whole_runs(position, run_bytes=_RUN_BYTES), None)
             if run is None:
                 return None

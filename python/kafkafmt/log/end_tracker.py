@@ -194,7 +194,7 @@ class EndTracker:
         opened = files.open(segment)
         opened.extend()
         records, position = opened.records, self.end.position
-        while not opened.is_over(position, look_behind_zeros=is_abandoned):
+        while not opened.is_over(position, look_after_zeros=is_abandoned):
             try:
                 if files.checks_crcs:
                     checked = yield from opened.checked_run_steps(position)

@@ -161,10 +161,10 @@ class GrowingSegment:
             return
         message = f"expected whole batches up to the end of the log, found {left} bytes that are no batch"
         error = CorruptRecordError(message, position=end)
-        behind = records.position_after(error)
-        if behind < records.end_position:
+        following = records.position_after(error)
+        if following < records.end_position:
             raise records.with_source(
-                CorruptRecordError(f"{message}; a valid batch begins at {behind}", position=end)
+                CorruptRecordError(f"{message}; a valid batch begins at {following}", position=end)
             )
         os.ftruncate(self._descriptor, end)
         os.fsync(self._descriptor)

@@ -74,10 +74,10 @@ class IndexCheck:
         if self._checked < len(self._positions):
             position = self._positions[self._checked]
             self._note(OFFSET_INDEX_SUFFIX, self._checked, f"position {position} is past the last batch")
-        behind = int(self._offsets.searchsorted(self._last_offset, "right"))
-        if behind < len(self._offsets):
-            message = f"offset {self._offsets[behind]} is above the last one, {self._last_offset}"
-            self._note(OFFSET_INDEX_SUFFIX, behind, message)
+        above = int(self._offsets.searchsorted(self._last_offset, "right"))
+        if above < len(self._offsets):
+            message = f"offset {self._offsets[above]} is above the last one, {self._last_offset}"
+            self._note(OFFSET_INDEX_SUFFIX, above, message)
         if self._times_checked < len(self._time_offsets):
             number = self._times_checked
             message = f"offset {self._time_offsets[number]} is above the last one, {self._last_offset}"

@@ -100,15 +100,15 @@ class OpenSegment:
         if self._may_grow:
             self.records.extend()
 
-    def is_over(self, position: int, *, look_behind_zeros: bool = False) -> bool:
+    def is_over(self, position: int, *, look_after_zeros: bool = False) -> bool:
         """Whether the records end at `position`, or zeros stand there: the unwritten part of a preallocated file.
 
-        look_behind_zeros: zeros count only if nothing but zeros follows.
+        look_after_zeros: zeros count only if nothing but zeros follows.
         """
         if position >= self.records.end_position:
             return True
         is_blank = self.head(position)[:LOG_OVERHEAD] == bytes(LOG_OVERHEAD)
-        return is_blank and not (look_behind_zeros and not self.records.is_zero_from(position))
+        return is_blank and not (look_after_zeros and not self.records.is_zero_from(position))
 
     def between(self, start: int, end: int) -> RecordsRange:
         """Return the records from `start`, where a batch begins, to `end`. Reading them remembers places."""

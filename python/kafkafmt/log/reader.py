@@ -208,21 +208,21 @@ class LogReader:
             if opened is None:
                 return None
             opened.extend()
-            is_over = opened.is_over(self._position, look_behind_zeros=True)
+            is_over = opened.is_over(self._position, look_after_zeros=True)
             run = None if is_over else opened.run_at(self._position, run_bytes=run_bytes)
             if run is not None:
                 sound, _ = sound_part(run)
                 if not len(sound):
                     run.ensure_valid(0, 1)  # raises
                 return self._in_order(sound, opened, self._reached)
-            behind = self._behind(opened.segment)
+            following = self._segment_after(opened.segment)
             if not is_over:
-                check_tail(opened.records, self._position, is_active=behind is None)
-            if behind is None:
+                check_tail(opened.records, self._position, is_active=following is None)
+            if following is None:
                 return None
-            self._pass_deleted_segments(behind)
+            self._pass_deleted_segments(following)
             try:
-                self._begin(behind)
+                self._begin(following)
             except FileNotFoundError:  # retention deleted it, or compaction merged it with the previous one
                 self._open = None
 
@@ -287,7 +287,7 @@ class LogReader:
         self._may_begin_within = True
         return self._open
 
-    def _behind(self, segment: Segment) -> Segment | None:
+    def _segment_after(self, segment: Segment) -> Segment | None:
         segments = self._tail.read_segments().segments
         return next((one for one in segments if one.base_offset > segment.base_offset), None)
 
@@ -333,7 +333,7 @@ class LogReader:
         numbers = wanted.nonzero()[0]
         if self._trims_first_batch and len(numbers) and self._begins_within(run, int(numbers[0])):
             return self._trimmed(run, int(numbers[0]))
-        self._go_on_behind(rows[-1])
+        self._continue_after(rows[-1])
         return select_batches(run, numbers) if len(numbers) else None
 
     def _trimmed(self, run: BatchRun, number: int) -> BatchRun | SourceDamage | None:
@@ -342,7 +342,7 @@ class LogReader:
             trimmed = trimmed_run(run, number, self.offset, max_decompressed_bytes=limit)
         except KafkaFormatError as error:
             return self._pass_over(error)
-        self._go_on_behind(run.index[number])
+        self._continue_after(run.index[number])
         return trimmed
 
     def _begins_within(self, run: BatchRun, number: int) -> bool:
@@ -358,7 +358,7 @@ class LogReader:
             base_offset = base_offset_of(run, number, self._log.max_decompressed_bytes)
         return base_offset < self.offset
 
-    def _go_on_behind(self, row: np.void) -> None:
+    def _continue_after(self, row: np.void) -> None:
         self._position = int(row["position"]) + int(row["size"])
         self._reached = int(row["last_offset"]) + 1
         if self._reached > self.offset:
@@ -377,9 +377,9 @@ class LogReader:
             self._position = opened.records.position_after(error)
         next_offset = self._next_offset(opened)
         if next_offset is None and opened.is_over(self._position):
-            behind = self._behind(opened.segment)
-            if behind is not None:
-                next_offset, is_in_sequence = self._first_from(self._begin(behind), offset), False
+            following = self._segment_after(opened.segment)
+            if following is not None:
+                next_offset, is_in_sequence = self._first_from(self._begin(following), offset), False
         if next_offset is not None and next_offset <= offset:
             if not is_in_sequence:
                 return None

@@ -164,7 +164,7 @@ def check_tail(records: Records, position: int, *, is_active: bool) -> None:
     size = min(LOG_OVERHEAD, left)
     start = bytes(records.read_at(position, size))  # less if the file was cut meanwhile
     if start == bytes(size):  # the reader has found that all bytes after them are zeros, too
-        message = f"expected no bytes behind the last batch, found {left} zeros"
+        message = f"expected no bytes after the last batch, found {left} zeros"
     else:
         message = f"expected a whole batch in the last {left} bytes, found a part of one"
         found = records.position_after(CorruptRecordError(message, position=position))

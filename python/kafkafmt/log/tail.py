@@ -126,7 +126,7 @@ class LogTail:
             return None
         opened, position = self._open(self._segments[-1]), self._tracker.end.position
         opened.extend()
-        if opened.is_over(position, look_behind_zeros=True):
+        if opened.is_over(position, look_after_zeros=True):
             return None
         return UnreadTail(opened.segment.path, position, opened.records.end_position - position)
 
@@ -239,12 +239,12 @@ class LogTail:
                 )
         return None
 
-    def find_behind_steps(self, opened: OpenSegment) -> Steps[FoundBatch | None]:
+    def find_after_steps(self, opened: OpenSegment) -> Steps[FoundBatch | None]:
         """Find the first batch after a segment, in steps, as `find_steps`."""
-        behind = self._first_offset_behind(opened)
-        if behind is None:
+        following = self._first_offset_after(opened)
+        if following is None:
             return None
-        return (yield from self.find_steps(behind))
+        return (yield from self.find_steps(following))
 
     def find_timestamp(self, timestamp: int | datetime, turn: Turn = NO_TURN) -> TimestampOffset | None:
         """Do `PartitionLog.find_timestamp`. Any thread may call it. turn: entered while a batch is decompressed."""
@@ -271,8 +271,8 @@ class LogTail:
         """
         bound = opened.offset_bound(position)
         if bound is None:
-            behind = self._first_offset_behind(opened)
-            bound = self.end_offset if behind is None else behind
+            following = self._first_offset_after(opened)
+            bound = self.end_offset if following is None else following
         return list(self._followed_transactions().overlapping(start_offset, bound))
 
     def first_offset_after(self, opened: OpenSegment, position: int) -> int | None:
@@ -280,9 +280,9 @@ class LogTail:
 
         It is the first one that is read from the next segment, or the end of the log.
         """
-        behind = self._first_offset_behind(opened)
-        if behind is not None:
-            return behind
+        following = self._first_offset_after(opened)
+        if following is not None:
+            return following
         end = self._tracker.end
         is_known = opened.segment.base_offset == end.base_offset and position <= end.position
         # Batches between the position and the end have offsets, too.
@@ -308,7 +308,7 @@ class LogTail:
         is_last = opened.segment.base_offset == end.base_offset
         return end.position if is_last else opened.records.end_position
 
-    def _first_offset_behind(self, opened: OpenSegment) -> int | None:
+    def _first_offset_after(self, opened: OpenSegment) -> int | None:
         number = bisect_right(self._segments, opened.segment.base_offset, key=attrgetter("base_offset"))
         return self._tracker.read.first_offsets[number] if number < len(self._segments) else None
 

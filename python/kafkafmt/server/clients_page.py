@@ -1,6 +1,6 @@
 """Who still needs it: the page of legacy clients at `/` of the metrics port, and the same as JSON at `/clients.json`.
 
-The page is one HTML document without scripts, fonts or pictures, so that it works offline. Clients choose what is told
+The page is one HTML document without scripts, fonts or pictures, so that it works offline. Clients choose what is shown
 of them: all of it is escaped, and a policy forbids the browser to load or run anything.
 """
 

@@ -159,7 +159,7 @@ class CompressedBuffers(DecodeBuffers):
             self._close_stream()
             raise
         if located is not None:
-            self._done, self._at = self._done + len(located), self._behind
+            self._done, self._at = self._done + len(located), self._end_position
         if self.is_used_up:
             self.number = self._batch + 1
         return located
@@ -170,7 +170,7 @@ class CompressedBuffers(DecodeBuffers):
             return None, 1
         room = max(room - self.held_bytes, LEAST_BUFFER_BYTES // 4)
         rows = self._reserve_rows(room, len(self._chunk) - self._at)
-        located, self._behind, missing = locate_chunk(
+        located, self._end_position, missing = locate_chunk(
             self.run,
             self._batch,
             self._chunk,
@@ -198,13 +198,13 @@ class CompressedBuffers(DecodeBuffers):
         # This least is reserved even beyond the budget: with less, each record would decompress the batch again.
         room = self._held.add_up_to(room, max(min(room, LEAST_BUFFER_BYTES), missing))
         try:
-            self._chunk, self._is_whole = self._read_behind(left, room)
+            self._chunk, self._is_whole = self._read_next(left, room)
         finally:
             self._held.remove(room - (len(self._chunk) - len(left)))
         if self._is_whole or not is_kept:
             self._close_stream()
 
-    def _read_behind(self, left: bytearray, room: int) -> tuple[bytearray, bool]:
+    def _read_next(self, left: bytearray, room: int) -> tuple[bytearray, bool]:
         """Return the unread bytes with up to `room` more of the payload, and whether the payload ends there.
 
         The `room` bytes must be reserved before.
@@ -245,12 +245,10 @@ class CompressedBuffers(DecodeBuffers):
         """Raise InvalidRecordError if the payload has bytes after the last record."""
         self._open_stream()
         assert self._stream is not None
-        behind = self._stream.read(1)
-        if behind:
+        rest = self._stream.read(1)
+        if rest:
             end = self._origin + len(self._chunk)
-            locate_chunk(
-                self.run, self._batch, behind, 0, origin=end, is_whole=True, done=self._count, most=1
-            )
+            locate_chunk(self.run, self._batch, rest, 0, origin=end, is_whole=True, done=self._count, most=1)
         self._is_whole = True
         self._close_stream()
 

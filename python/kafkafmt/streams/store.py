@@ -54,7 +54,7 @@ _TEMPORARY_MARKER = f".{_MARKER}.tmp"
 _FORMAT = 1
 
 _RECORD, _POSITION = b"\x01", b"\x00"
-_BEHIND_RECORDS = b"\x02"
+_AFTER_RECORDS = b"\x02"
 _OFFSET = struct.Struct(">q")
 _LAST_OFFSET = 2**63 - 1
 _LEAST_BATCH_BYTES, _MAX_BATCH_BYTES = 64 * 1024, 256 * 1024
@@ -307,20 +307,20 @@ class RocksDBStore(Closing):
         return found
 
     def _scan(self, start: bytes | None, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        behind = _BEHIND_RECORDS if stop is None else _RECORD + stop
-        return _without_prefix(self._items(_RECORD + (start or b""), behind))
+        stop_key = _AFTER_RECORDS if stop is None else _RECORD + stop
+        return _without_prefix(self._items(_RECORD + (start or b""), stop_key))
 
-    def _items(self, first: bytes, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over RocksDB's keys from `first` to before `behind`, as they are at the call, with their values."""
+    def _items(self, first: bytes, stop_key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over RocksDB's keys from `first` to before `stop_key`, as they are at the call, with their values."""
         with self._store_errors():
             items = self._db.items(from_key=first)
-        return self._until(items, behind)
+        return self._until(items, stop_key)
 
-    def _until(self, items: Iterator[tuple[bytes, bytes]], behind: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _until(self, items: Iterator[tuple[bytes, bytes]], stop_key: bytes) -> Iterator[tuple[bytes, bytes]]:
         # rocksdict's upper bound is not used: it is not kept alive as long as the iterator.
         with self._store_errors():
             for item in items:
-                if item[0] >= behind:
+                if item[0] >= stop_key:
                     return
                 yield item
 

@@ -108,7 +108,7 @@ class SchemaRegistry:
         if "@" in f"{parts.path}{parts.query}{parts.fragment}":
             # What precedes it would be the host, which errors show, and may be a user with a password.
             raise UserError(
-                "the URL of a schema registry has an @ behind its host: percent-encode the user and the password"
+                "the URL of a schema registry has an @ after its host: percent-encode the user and the password"
             )
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UserError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")

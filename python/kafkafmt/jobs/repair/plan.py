@@ -233,11 +233,11 @@ def _drop_strays(ordered: Sequence[_Sorted]) -> None:
     Its base offset is changed: with it, the batches of that segment would be left out.
     """
     for number, one in enumerate(ordered[:-1]):
-        first_behind = min(later.first_offset for later in ordered[number + 1 :])
+        first_following = min(later.first_offset for later in ordered[number + 1 :])
         while len(one.kept) > 1:
             last, before = one.kept[-1], one.kept[-2]
             is_single = last["batches"] == 1 and last["first_offset"] > before["last_offset"] + 1
-            if not is_single or last["last_offset"] < first_behind:
+            if not is_single or last["last_offset"] < first_following:
                 break
             one.drop("out of order", np.arange(len(one.kept)) < len(one.kept) - 1)
 

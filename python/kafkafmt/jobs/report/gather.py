@@ -251,7 +251,7 @@ class _Reader:
 
 def _problems(check: FileCheck, file: str) -> Iterator[Problem]:
     for row in check.damage:
-        last, behind = row["last_offset"], row["next_offset"]
+        last, following = row["last_offset"], row["next_offset"]
         yield Problem(
             "damage",
             file,
@@ -260,7 +260,7 @@ def _problems(check: FileCheck, file: str) -> Iterator[Problem]:
             row["position"],
             row["end_position"],
             row["base_offset"] if row["expected_offset"] is None else row["expected_offset"],
-            last if behind is None else behind - 1,
+            last if following is None else following - 1,
         )
     for severity, rows in (("finding", check.findings), ("note", check.notes)):
         for one in rows:

@@ -176,7 +176,7 @@ class ClusterTarget(Target):
                 partition=str(topic_partition),
                 topic_id=str(topic_id),
                 earlier_topic_id=known.topic_id,
-                behind_offset=end,
+                next_offset=end,
             )
             known.clear()
             self._restarted.add(topic_partition)

@@ -164,8 +164,8 @@ class SourceBrokers:
                     polled = self._peeking.poll_runs(timeout_ms=_POLL_MS)
                 except CorruptFetchedBatchError as error:
                     partition = TopicPartition(*error.topic_partition)
-                    behind = max(error.next_offset or 0, wanted.pop(partition))
-                    found[partition] = behind, behind
+                    following = max(error.next_offset or 0, wanted.pop(partition))
+                    found[partition] = following, following
                     continue
                 except OffsetOutOfRangeError as error:  # deleted since; the tasks will detect it
                     for one in error.args[0]:

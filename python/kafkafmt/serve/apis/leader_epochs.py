@@ -74,12 +74,12 @@ def end_offset_for(epochs: Sequence[tuple[int, int]], epoch: int, log_end_offset
     >>> end_offset_for([(1, 100), (4, 250)], 3, 300), end_offset_for([(1, 100), (4, 250)], 4, 300)
     ((1, 250), (4, 300))
     """
-    behind = bisect_right(epochs, epoch, key=lambda entry: entry[0])
+    following = bisect_right(epochs, epoch, key=lambda entry: entry[0])
     if epochs and epoch == epochs[-1][0]:
         return epoch, log_end_offset
-    if epoch < 0 or behind == len(epochs):
+    if epoch < 0 or following == len(epochs):
         return UNKNOWN_LEADER_EPOCH, UNKNOWN_OFFSET
-    return epochs[behind - 1][0] if behind else epoch, epochs[behind][1]
+    return epochs[following - 1][0] if following else epoch, epochs[following][1]
 
 
 def epoch_of(epochs: Sequence[tuple[int, int]], offset: int) -> int:
@@ -88,5 +88,5 @@ def epoch_of(epochs: Sequence[tuple[int, int]], offset: int) -> int:
     >>> [epoch_of([(1, 100), (4, 250)], offset) for offset in (99, 100, 249, 250)]
     [-1, 1, 1, 4]
     """
-    behind = bisect_right(epochs, offset, key=lambda entry: entry[1])
-    return epochs[behind - 1][0] if behind else UNKNOWN_LEADER_EPOCH
+    following = bisect_right(epochs, offset, key=lambda entry: entry[1])
+    return epochs[following - 1][0] if following else UNKNOWN_LEADER_EPOCH

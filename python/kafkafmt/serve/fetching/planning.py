@@ -211,7 +211,7 @@ class FetchPlanner:
                     return converted
                 position = converted.passed_position
                 opened.remember_passed((to_magic, fetch.offset), position)
-            found = await partition.run(partition.log.find_behind_steps(opened))
+            found = await partition.run(partition.log.find_after_steps(opened))
         return None
 
     async def _recoded(
