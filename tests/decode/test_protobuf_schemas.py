@@ -419,5 +419,5 @@ def test_payloads_of_glue_when_decoded_then_are_of_the_message_with_the_index(
         "position 1, a: expected a value; the bytes end in it",
         "the Protobuf schema has no message with the index 7 of AWS Glue",
     ]
-    assert "expected a message index behind the schema id" in errors[3]
-    assert "expected a message index behind the schema id" in errors[4]
+    assert "expected a message index after the schema id" in errors[3]
+    assert "expected a message index after the schema id" in errors[4]

@@ -222,7 +222,7 @@ def test_error_when_raised_then_tells_what_was_expected_the_offsets_and_where_in
             SAMPLES["v1"] + TRUNCATED,
             rf"expected a whole batch in the last {len(TRUNCATED)} bytes, found a part",
         ),
-        (SAMPLES["v1"] + bytes(40), r"expected no bytes behind the last batch, found 40 zeros"),
+        (SAMPLES["v1"] + bytes(40), r"expected no bytes after the last batch, found 40 zeros"),
         (SAMPLES["v1"] + b"\0" * 11 + b"\1" + bytes(9), r"batch size too small: expected at least 26 bytes"),
     ],
 )
