@@ -22,8 +22,9 @@ DIGEST_LENGTH = 12
 _PAGE = """# Fuzzing results
 
 The table adds up the runs of `make fuzz`, under ASan and UBSan. Each row is of one state of the sources, of whose
-SHA-256 it has the first digits: `src` for targets `kernel_*`, and `src` and `python` for the others. Each input of a
-target `kernel_*` reaches a few functions. Each input of another target reaches whole layers.
+SHA-256 it has the first digits: the `.pxd` files of `src` for targets `kernel_*`, whose functions are there, and `src`
+and `python` for the others. Each input of a target `kernel_*` reaches a few functions. Each input of another target
+reaches whole layers.
 
 | target | sources | minutes of CPU | inputs |
 |---|---|---|---|
@@ -44,8 +45,9 @@ class Total(NamedTuple):
 def sources_digest(target: str, root: Path = ROOT) -> str:
     """Return the first digits of the SHA-256 of what a target fuzzes."""
     digest = hashlib.sha256()
-    trees = ("src",) if target in NATIVE_TARGETS else ("src", "python")
-    for path in sorted(path for tree in trees for path in (root / tree).rglob("*.*")):
+    # The functions that native targets call are inline, in `.pxd` files.
+    patterns = ("src/**/*.pxd",) if target in NATIVE_TARGETS else ("src/**/*.*", "python/**/*.*")
+    for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
         if path.is_file() and path.suffix != ".pyc":
             digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:DIGEST_LENGTH]

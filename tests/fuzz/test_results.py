@@ -25,7 +25,7 @@ def test_row_when_the_sources_have_changed_then_begins_anew() -> None:
 
 
 def test_digest_when_a_source_changes_then_it_differs_for_the_targets_that_have_it(tmp_path: Path) -> None:
-    kernel, module = tmp_path / "src" / "kernel.pyx", tmp_path / "python" / "module.py"
+    kernel, module = tmp_path / "src" / "kernel.pxd", tmp_path / "python" / "module.py"
     digests = []
     for path, text in ((kernel, "a"), (kernel, "b"), (module, "a"), (module, "b")):
         path.parent.mkdir(exist_ok=True)
@@ -34,5 +34,5 @@ def test_digest_when_a_source_changes_then_it_differs_for_the_targets_that_have_
     native, others = zip(*digests, strict=True)
     assert len(set(others)) == 4
     assert len(set(native)) == 2
-    kernel.rename(kernel.with_name("other.pyx"))
+    kernel.rename(kernel.with_name("other.pxd"))
     assert sources_digest("kernel_text", tmp_path) not in native
