@@ -112,6 +112,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "decode"})
+
+
 def __getattr__(name: str) -> Any:
     """Import a name at its first use. So `import kafkafmt` needs no PyArrow."""
     if name in _LAZY:

@@ -1,4 +1,4 @@
-"""The errors that data causes. Wrong arguments raise `ValueError` or `TypeError`.
+"""The errors that data causes. Wrong arguments raise `ValueError`, `TypeError` or `OverflowError`.
 
 The kernels raise these errors and define them. This module exports them for users.
 """

@@ -33,6 +33,7 @@ __all__ = [
     "TooLargeRecord",
     "TopicPartition",
     "as_codec",
+    "as_topic_partition",
     "check_int",
     "checked_path",
     "is_committed",
@@ -42,7 +43,7 @@ __all__ = [
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 ISOLATIONS = get_args(Isolation)
 
-_FOLDER_NAME = re.compile(r"(?!\.{1,2}-\d+$)(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)")
+_FOLDER_NAME = re.compile(r"(?!\.{1,2}-\d+$)(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]*)")
 
 
 class TopicPartition(NamedTuple):
@@ -92,12 +93,30 @@ class CodecField(Generic[_Unset]):
         instance.__dict__[self._name] = None if is_unset else as_codec(cast(CodecLike, value), self._name)
 
 
-def check_int(name: str, value: object) -> None:
-    """Raise TypeError, with the name of the argument, if `value` is not an integer."""
+def check_int(name: str, value: object, least: int = -(2**63), most: int = 2**63 - 1) -> None:
+    """Raise TypeError if `value` is not an integer, and ValueError if it is not `least` to `most`.
+
+    Both name the argument by `name`.
+    """
     try:
-        index(value)  # type: ignore[arg-type]
+        number = index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name}: expected an int, found {type(value).__name__}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name}: expected {least} to {most}, found {number}")
+
+
+def as_topic_partition(value: tuple[str, int]) -> TopicPartition:
+    """Return a tuple of a topic and a partition, such as that of another library, as a `TopicPartition`.
+
+    Raises TypeError for anything else.
+    """
+    if type(value) is TopicPartition:
+        return value
+    if not isinstance(value, tuple) or len(value) != 2 or not isinstance(value[0], str):
+        raise TypeError(f"topic_partition: expected a topic and a partition, found {value!r}")
+    check_int("partition", value[1])
+    return TopicPartition(*value)
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:

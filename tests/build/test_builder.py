@@ -433,10 +433,14 @@ def test_try_append_when_there_is_neither_room_nor_memory_then_no_room():
     assert (builder.try_append(DAY, None, bytes(500)), builder.missing_bytes) == (0, 0)
 
 
-def test_try_append_when_headers_are_an_iterator_then_all_of_them():
-    builder = kf.RecordBatchBuilder(batch_size=1000)
-    assert builder.try_append(DAY, None, None, iter([("a", b"1")])) == 1
-    assert ref.read_rows(builder.build())[0].headers == ((b"a", b"1"),)
+def test_try_append_when_headers_are_an_iterator_then_a_type_error_before_it_is_read():
+    """A second attempt, after the memory has grown, would append the record without headers."""
+    builder = kf.RecordBatchBuilder(batch_size=1000, capacity=70)
+    headers = iter([("a", b"1" * 100)])
+    with pytest.raises(TypeError, match="headers: expected a sequence, found list_iterator"):
+        builder.try_append(DAY, None, None, headers)
+    builder.append(DAY, None, None, headers)
+    assert ref.read_rows(builder.build())[0].headers == ((b"a", b"1" * 100),)
 
 
 @pytest.mark.parametrize(

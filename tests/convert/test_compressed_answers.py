@@ -146,6 +146,21 @@ def test_chunk_when_it_is_released_while_chunks_become_smaller_then_its_other_by
         assert send.stats.records_converted == stats.records_converted == 200
 
 
+@pytest.mark.parametrize("codec", [None, *CODECS])
+def test_chunk_when_it_is_released_without_shared_memory_then_its_other_bytes_follow(
+    codec: kf.Codec | None,
+) -> None:
+    records = kf.LazyDownConvertRecords(kf.MemoryRecords(log(10)), 1, codec=codec, chunk_size=3000)
+    send, channel = records.to_send(), TlsChannel()
+    for room in itertools.cycle([777, 0]):
+        channel.room = room
+        send.write_to(channel)
+        if send.completed:
+            break
+        send.release_chunk()
+    assert bytes(channel.received) == sent(records)
+
+
 @pytest.mark.parametrize("rooms", [(2, 0), (4, 700, 0)], ids=["in the head", "in a chunk"])
 def test_chunk_when_it_is_released_then_those_of_later_partitions_are_too(rooms: tuple[int, ...]) -> None:
     """Memory for it is acquired again, and nothing may be held meanwhile."""

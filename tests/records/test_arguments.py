@@ -149,6 +149,50 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: kf.RecordBatchBuilder(base_offset="2"),
         "base_offset: expected an int, found str",
     ),  # type: ignore[arg-type]
+    "a batch of no run": (lambda: kf.RecordBatch(None, 0), "run"),  # type: ignore[arg-type]
+    "last_offset": (lambda: kf.RecordBatchBuilder(last_offset=1.9), "last_offset: expected an int, found float"),  # type: ignore[arg-type]
+    "leader epoch": (
+        lambda: kf.RecordBatchBuilder(partition_leader_epoch=2.7),  # type: ignore[arg-type]
+        "partition_leader_epoch: expected an int, found float",
+    ),
+    "timestamp_type": (
+        lambda: kf.RecordBatchBuilder(timestamp_type=None),  # type: ignore[arg-type]
+        "timestamp_type: expected an int, found NoneType",
+    ),
+    "no pairs of headers": (
+        lambda: kf.RecordBatchBuilder().append(0, None, None, [("a",)]),  # type: ignore[list-item]
+        "headers: expected pairs of key and value, found ('a',)",
+    ),
+    "header value": (
+        lambda: kf.RecordBatchBuilder().append(0, None, None, [("a", "b")]),  # type: ignore[list-item]
+        "headers: expected bytes or None in each pair, found str",
+    ),
+    "header key": (
+        lambda: kf.RecordBatchBuilder().append(0, None, None, [(5, b"b")]),  # type: ignore[list-item]
+        "headers: expected a str or bytes in each pair, found int",
+    ),
+    "partition": (
+        lambda: kf.MemoryRecords(BATCH, topic_partition="x"),  # type: ignore[arg-type]
+        "topic_partition: expected a topic and a partition, found 'x'",
+    ),
+    "max_decompressed_bytes": (
+        lambda: kf.MemoryRecords(BATCH, max_decompressed_bytes=None),  # type: ignore[arg-type]
+        "max_decompressed_bytes: expected an int, found NoneType",
+    ),
+    "position after": (
+        lambda: kf.MemoryRecords(BATCH).position_after(ValueError()),  # type: ignore[arg-type]
+        "error: expected a KafkaFormatError, found ValueError",
+    ),
+    "response": (
+        lambda: kf.FetchResponse([5]),  # type: ignore[list-item]
+        "parts: expected buffers and Records, found int",
+    ),
+    "codec": (lambda: kf.codecs.compress(1.0, b""), "codec: expected a Codec or the name of one, found float"),  # type: ignore[arg-type]
+    "level": (lambda: kf.codecs.compress("zstd", b"", level=3.0), "level: expected an int, found float"),  # type: ignore[arg-type]
+    "split size": (
+        lambda: kf.split_batch(next(kf.MemoryRecords(BATCH).batches()), 1.5),  # type: ignore[arg-type]
+        "split_batch_size: expected an int, found float",
+    ),
     "trim": (
         lambda: next(kf.MemoryRecords(BATCH).batches()).trim("1"),  # type: ignore[arg-type]
         "first_offset: expected an int, found str",
@@ -165,6 +209,61 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 def test_argument_when_of_another_type_then_a_type_error_names_it(call: Callable[[], Any], told: str) -> None:
     with pytest.raises(TypeError, match=re.escape(told)):
         call()
+
+
+OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
+    "run_bytes": (lambda: kf.MemoryRecords(BATCH).runs(run_bytes=0), "run_bytes: expected 1 to"),
+    "position": (lambda: kf.MemoryRecords(BATCH).runs(-1), "position: expected 0 to"),
+    "position of whole runs": (lambda: kf.MemoryRecords(BATCH).whole_runs(-1), "position: expected 0 to"),
+    "chunk_size": (
+        lambda: kf.ConvertedChunks(kf.MemoryRecords(BATCH), kf.ConversionOptions(1), chunk_size=0),
+        "chunk_size: expected 1 to",
+    ),
+    "position of chunks": (
+        lambda: kf.ConvertedChunks(kf.MemoryRecords(BATCH), kf.ConversionOptions(1), 10**9),
+        "position: expected a batch's beginning within",
+    ),
+    "base_offset": (lambda: kf.RecordBatchBuilder(base_offset=2**63), "base_offset: expected -9223"),
+    "producer_id": (lambda: kf.RecordBatchBuilder(producer_id=2**63), "producer_id: expected -9223"),
+    "capacity": (lambda: kf.RecordBatchBuilder(capacity=-1), "capacity: expected 0 to"),
+    "batch_size": (lambda: kf.RecordBatchBuilder(batch_size=-1), "batch_size: expected 0 to"),
+    "first_offset": (lambda: kf.MemoryRecords(BATCH).down_convert(1, 2**63), "first_offset: expected -9223"),
+    "payload": (lambda: kf.codecs.open_stream("none", b"abc").read(0), "size: expected 1 or more, found 0"),
+}
+
+
+@pytest.mark.parametrize(("call", "told"), OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
+def test_argument_when_out_of_range_then_a_value_error_names_it(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        call()
+
+
+def test_partition_when_it_is_a_tuple_of_another_library_then_as_ours() -> None:
+    records = kf.MemoryRecords(BATCH, topic_partition=("views", 3))  # type: ignore[arg-type]
+    assert records.topic_partition == kf.TopicPartition("views", 3)
+    assert records.to_arrow(["topic", "partition"]).to_pylist()[0] == {"topic": "views", "partition": 3}
+
+
+@pytest.mark.parametrize("name", ["views-\u0663", "views-00003", "views--3", "views-"])
+def test_folder_when_no_broker_names_one_so_then_of_no_partition(name: str) -> None:
+    assert kf.TopicPartition.from_folder_name(name) is None
+
+
+def test_columns_when_compared_then_only_equal_to_themselves() -> None:
+    columns = [kf.MemoryRecords(BATCH).to_numpy(["key", "headers"]) for _ in range(2)]
+    for name in columns[0]:
+        assert columns[0][name] == columns[0][name]
+        assert columns[0][name] != columns[1][name]
+        assert len({columns[0][name], columns[1][name]}) == 2
+
+
+def test_response_when_parts_are_any_buffers_then_their_bytes() -> None:
+    response = kf.FetchResponse([b"a", bytearray(b"b"), memoryview(b"cd")])
+    assert (b"".join(map(bytes, response.parts)), response.size_in_bytes) == (b"abcd", 4)  # type: ignore[arg-type]
+
+
+def test_names_when_listed_then_those_that_are_imported_late_are_among_them() -> None:
+    assert {"scan", "Scan", "decode", "MemoryRecords"} <= {*dir(kf)}
 
 
 @pytest.fixture
@@ -237,6 +336,14 @@ def test_repr_when_printed_then_names_and_no_numbers(log: PartitionLog, tmp_path
     assert builder.startswith(f"RecordBatchBuilder({named}, size_in_bytes=")
     assert repr(log) == f"PartitionLog({str(folder)!r}, topic_partition=views-0)"
     assert repr(LogDirectory(tmp_path)) == f"LogDirectory({str(tmp_path)!r})"
+
+
+@pytest.mark.parametrize("offset", [1.5, "x"])
+def test_offset_when_it_is_no_int_then_a_type_error(log: PartitionLog, offset: Any) -> None:
+    with pytest.raises(TypeError, match="start_offset: expected an int"):
+        next(log.records(offset))
+    with pytest.raises(TypeError, match="offset: expected an int"):
+        log.find_offset(offset)
 
 
 @pytest.mark.thread_unsafe

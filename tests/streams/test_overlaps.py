@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkafmt as kf
+from _kafkafmt.batches.scan import BatchRun
+from _kafkafmt.records.decode import Record
 from cli.logs import run
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.streams import PartitionGroup
@@ -42,6 +47,39 @@ def test_records_when_a_run_begins_within_the_batch_before_it_then_each_comes_on
             found.append(taken[1].offset)
     assert found == list(range(17))
     assert group.offset(PARTITION) == 17
+
+
+def incompressible(first: int, **options: Any) -> BatchRun:
+    builder = kf.RecordBatchBuilder(base_offset=first, **options)
+    for number in range(10):
+        builder.append(DAY + first + number, None, random.Random(number).randbytes(6000))
+    return whole_batches(builder.build())
+
+
+@pytest.mark.parametrize(
+    ("magic", "codec"), [(2, kf.Codec.NONE), (2, kf.Codec.LZ4), (1, kf.Codec.GZIP)], ids=str
+)
+def test_records_when_their_batch_had_no_room_until_the_others_were_taken_then_all_come(
+    magic: int, codec: kf.Codec
+) -> None:
+    """A reader that continues after a gap passes over offsets up to the last one of the next batch: the header of a
+    wrapper has no other."""
+    group = PartitionGroup("100k", least_bytes="64k")
+    group.add(PARTITION)
+    first, second = (incompressible(offset, magic=magic, codec=codec) for offset in (0, 10))
+    assert group.feed(PARTITION, first) == 1
+    group.pass_over(PARTITION, 19)
+    assert group.feed(PARTITION, second) == 0
+    offsets = [record.offset for record in popped(group)]
+    assert group.offset(PARTITION) == 10
+    assert group.feed(PARTITION, second) == 1
+    offsets += [record.offset for record in popped(group)]
+    assert offsets == list(range(20))
+
+
+def popped(group: PartitionGroup) -> Iterator[Record]:
+    while (taken := group.pop()) is not None:
+        yield taken[1]
 
 
 @KINDS

@@ -76,8 +76,18 @@ class RecordBatchBuilder(RecordEncoder):
         contingency_factor: float = 1.05,
         capacity: int = DEFAULT_CAPACITY,
     ) -> None:
-        check_int("magic", magic)
+        check_int("magic", magic, 0, 2)
         check_int("base_offset", base_offset)
+        check_int("timestamp_type", timestamp_type)
+        check_int("partition_leader_epoch", partition_leader_epoch, -(2**31), 2**31 - 1)
+        check_int("producer_id", producer_id)
+        check_int("producer_epoch", producer_epoch, -(2**15), 2**15 - 1)
+        check_int("base_sequence", base_sequence, -(2**31), 2**31 - 1)
+        check_int("capacity", capacity, 0, MAX_CAPACITY)
+        if batch_size is not None:
+            check_int("batch_size", batch_size, 0)
+        if last_offset is not None:
+            check_int("last_offset", last_offset)
         codec = as_codec(codec)
         codecs.check_level(codec, level)
         log_append_time = _optional_milliseconds("log_append_time", log_append_time)
@@ -212,7 +222,11 @@ def empty_copy(
 
 
 def _optional_milliseconds(name: str, value: int | datetime | None) -> int | None:
-    return None if value is None else milliseconds(value, name)
+    if value is None:
+        return None
+    time = milliseconds(value, name)
+    check_int(name, time)
+    return time
 
 
 class BatchOptions(TypedDict, total=False):

@@ -16,7 +16,7 @@ from kafkafmt.build.builder import RecordBatchBuilder
 from kafkafmt.errors import InvalidRecordError, RecordTooLargeError
 from kafkafmt.records.batch import RecordBatch, only_batch
 from kafkafmt.records.runs import with_batch
-from kafkafmt.types import Codec, TimestampType, TooLargeRecord
+from kafkafmt.types import Codec, TimestampType, TooLargeRecord, check_int
 
 if TYPE_CHECKING:
     from _kafkafmt.records.decode import LocatedRecords
@@ -51,6 +51,7 @@ def split_batch(
     ValueError for a level that the codec does not have.
     """
     _check_batch(batch)
+    check_int("split_batch_size", split_batch_size, 0)
     codecs.check_level(batch.codec, level)
     located = batch.locate(verify=True)
     if len(located) < 2:

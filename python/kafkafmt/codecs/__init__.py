@@ -17,7 +17,7 @@ from kafkafmt._util.buffers import flat_view
 from kafkafmt.codecs import gzip_, lz4_, snappy_, zstd_
 from kafkafmt.codecs.streams import PayloadStream
 from kafkafmt.errors import UnsupportedCompressionTypeError
-from kafkafmt.types import Codec, CodecLike, as_codec
+from kafkafmt.types import Codec, CodecLike, as_codec, check_int
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -111,7 +111,7 @@ def _to_decompress(
 
 def _implementation(codec: int, magic: int) -> CodecImplementation:
     implementation = CODECS.get(codec)
-    if implementation is None or magic < implementation.first_magic:
+    if implementation is None or magic < implementation.first_magic or isinstance(codec, float):
         raise unsupported_error(codec, magic)
     return implementation
 
@@ -146,9 +146,9 @@ def unsupported_error(codec: int, magic: int) -> UnsupportedCompressionTypeError
 
     Raises TypeError if `codec` is not an integer.
     """
+    if not hasattr(codec, "__index__"):
+        raise TypeError(f"codec: expected a Codec or the name of one, found {type(codec).__name__}")
     if codec not in CODECS:
-        if not hasattr(codec, "__index__"):
-            raise TypeError(f"codec: expected a Codec or the name of one, found {type(codec).__name__}")
         return UnsupportedCompressionTypeError(f"compression type: expected 0 to 4, found {codec}")
     expected = f"message format v{CODECS[codec].first_magic} or later"
     return UnsupportedCompressionTypeError(
@@ -158,8 +158,11 @@ def unsupported_error(codec: int, magic: int) -> UnsupportedCompressionTypeError
 
 def check_level(codec: int, level: int | None) -> None:
     """Raise ValueError for a level that a codec of `CODECS` does not have. None is allowed for every codec."""
+    if level is None:
+        return
+    check_int("level", level)
     levels = CODECS[codec].levels
-    if level is None or level in levels:
+    if level in levels:
         return
     name = Codec(codec).name.lower()
     if not levels:

@@ -23,7 +23,9 @@ class PayloadStream:
         self._rest = memoryview(b"")
 
     def read(self, size: int) -> memoryview:
-        """Return the next bytes, 1 to `size` of them; none only at the end."""
+        """Return the next bytes, 1 to `size` of them; none only at the end. Raises ValueError for a size below 1."""
+        if size < 1:
+            raise ValueError(f"size: expected 1 or more, found {size}")
         while not self._rest:
             chunk = next(self._chunks, None)
             if chunk is None:

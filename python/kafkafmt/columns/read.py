@@ -40,7 +40,7 @@ _MICROSECONDS = 1000
 _MAX_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BinaryColumn:
     """A column of byte strings: string i is data[offsets[i]:offsets[i + 1]].
 
@@ -64,7 +64,7 @@ class BinaryColumn:
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeadersColumn:
     """A column of record headers: record i has keys[j] and values[j] for j in range(offsets[i], offsets[i + 1]).
 

@@ -14,7 +14,7 @@ from _kafkafmt.columns.arrays import lend
 from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.options import ConversionOptions, ConversionStats
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.types import Codec
+from kafkafmt.types import Codec, check_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,9 +103,9 @@ class ConvertedChunks:
         reuse_memory: bool = False,
         memory: ChunkMemory | None = None,
     ) -> None:
+        check_int("chunk_size", chunk_size, 1)
         self._records = records
-        self._position = records.start_position if position is None else position
-        self._chunk_position = self._position
+        self._position = self._chunk_position = records.checked_position(position)
         chunk_size = chunk_size if memory is None else min(chunk_size, memory.chunk_size)
         self._chunk_size = min(chunk_size, max(records.size_in_bytes, 1))
         self._converter = Converter(options, stats, max_output_bytes=self.needed_bytes)
@@ -183,9 +183,10 @@ class ConvertedChunks:
             self._give_back(self._memory)
 
     def rewind(self) -> None:
-        """Release the current chunk, and convert it again at the next request. Only with `memory`."""
+        """Release the current chunk, and convert it again at the next request."""
         self.release()
-        self._position, self._run, self._error = self._chunk_position, None, None
+        self._position = self._chunk_position
+        self._runs = self._run = self._error = None
         self._is_over = False
 
     def _give_back(self, memory: ChunkMemory) -> None:
@@ -201,7 +202,6 @@ class ConvertedChunks:
                 self._runs = self._records.runs(self._position, run_bytes=size, reuse_memory=True)
             self._run = next(self._runs, None)
         else:
-            self._chunk_position = self._position
             source = self._memory.to_read_into(self._chunk_size)
             self._run = self._records.first_run(self._position, self._chunk_size, source, most_bytes)
         self._row = 0
@@ -211,6 +211,7 @@ class ConvertedChunks:
         """Convert the run, or as much of it as the output may hold, and return the output."""
         assert self._run is not None
         run, converter = self._run, self._converter
+        self._chunk_position = self._position
         self._take_buffer()
         converter.clear()
         try:
@@ -219,8 +220,10 @@ class ConvertedChunks:
             self._error = error
         if self._row == len(run):
             self._position, self._run = run.end_position, None
-        elif self._memory is not None:  # other conversions read into the same memory before the next call
-            self._position, self._run = int(run.index["position"][self._row]), None
+        else:
+            self._position = int(run.index["position"][self._row])
+            if self._memory is not None:  # other conversions read into the same memory before the next call
+                self._run = None
         if self._owns_memory:
             return self._owned_output()
         if self._memory is not None:

@@ -20,6 +20,8 @@ from kafkafmt.records.base import MemoryRecords, Records
 from kafkafmt.records.channel import Channel, SizedSend, write_bytes
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from kafkafmt.errors import KafkaFormatError
 
 # Writing so many parts takes some milliseconds at most.
@@ -54,11 +56,11 @@ class FetchResponse:
         converts: whether a part is converted while it is sent.
     """
 
-    def __init__(self, parts: Sequence[ResponsePart]) -> None:
+    def __init__(self, parts: Sequence[ResponsePart | Buffer]) -> None:
         self.parts: list[ResponsePart] = []
         self.size_in_bytes = 0
         self.converts = False
-        for part in parts:
+        for part in map(_as_part, parts):
             if size := _size(part):
                 self.parts.append(part)
                 self.size_in_bytes += size
@@ -190,6 +192,18 @@ class FetchSend(SizedSend):
             self._position = 0
             self._waiting_bytes -= _waiting_bytes(self._parts.popleft())
         return taken
+
+
+def _as_part(part: ResponsePart | Buffer) -> ResponsePart:
+    """Return a part of a response. A buffer is copied. Raises TypeError for anything else."""
+    if isinstance(part, (bytes, Records)):
+        return part
+    try:
+        return bytes(memoryview(part))
+    except TypeError:
+        found = type(part).__name__
+        message = f"parts: expected buffers and Records, found {found}"
+        raise TypeError(message) from None
 
 
 def _size(part: ResponsePart) -> int:

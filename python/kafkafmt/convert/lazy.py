@@ -433,7 +433,7 @@ class LazyDownConvertSend(SizedSend):
             self._pending = self._next()[self._taken :][: self._remaining]
 
     def release_chunk(self) -> None:
-        """Release the memory of the chunk that is partly written, for other sends. Only with `memory`.
+        """Release the memory of the chunk that is partly written, for other sends.
 
         The next `write_to` converts the chunk again, to the same bytes: a TLS socket accepts no fewer than it was
         offered before.

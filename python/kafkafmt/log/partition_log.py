@@ -33,7 +33,7 @@ from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import first_offset, slice_run, with_batch
 from kafkafmt.records.trimming import rows_between
 from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, storage_of, storage_path
-from kafkafmt.types import Isolation, TopicPartition, is_committed, milliseconds
+from kafkafmt.types import Isolation, TopicPartition, check_int, is_committed, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -146,6 +146,7 @@ class PartitionLog:
 
         Returns None at or after the end of the log. Raises KafkaFormatError if damage prevents the search.
         """
+        check_int("offset", offset)
         return self._search(lambda log: log.find_offset(offset), self.log_start_offset)
 
     def find_timestamp(
@@ -320,7 +321,10 @@ class PartitionLog:
 
     def _read_from(self, start_offset: int | None) -> int:
         """Return the offset where a read begins: `start_offset`, or the log start offset if that is higher."""
-        return max(start_offset or 0, self.log_start_offset)
+        if start_offset is None:
+            return self.log_start_offset
+        check_int("start_offset", start_offset)
+        return max(start_offset, self.log_start_offset)
 
     def _runs(
         self, start_offset: int, end_offset: int | None, run_bytes: int

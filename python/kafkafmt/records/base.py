@@ -33,7 +33,7 @@ from kafkafmt.records.channel import COPY_BYTES, raise_truncated, write_bytes
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import sound_part
 from kafkafmt.records.search import find_valid_batch
-from kafkafmt.types import CodecLike, TopicPartition, as_codec, check_int
+from kafkafmt.types import CodecLike, TopicPartition, as_codec, as_topic_partition, check_int
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,9 +74,10 @@ class Records(ABC):
         max_decompressed_bytes: int,
         run_filter: RunFilter | None = None,
     ) -> None:
+        check_int("max_decompressed_bytes", max_decompressed_bytes, 0)
         self.start_position = start
         self.end_position = end
-        self.topic_partition = topic_partition
+        self.topic_partition = None if topic_partition is None else as_topic_partition(topic_partition)
         self.max_decompressed_bytes = max_decompressed_bytes
         # Called with these records and the position after the last whole batch, if more bytes follow.
         self._check_tail: Callable[[Records, int], None] | None = None
@@ -148,10 +149,13 @@ class Records(ABC):
         A run has `run_bytes` at most, or is one larger batch. With `reuse_memory` a run of a file is valid only
         until the next run is read.
 
+        There are none from a position at the end or after it, as the file may have become shorter.
+
         Raises CorruptRecordError or UnsupportedVersionError for bytes that are not a batch, after all batches
-        before them. Records of a segment also raise CorruptRecordError for a damaged tail.
+        before them. Records of a segment also raise CorruptRecordError for a damaged tail. Raises ValueError for a
+        position before the start, and for `run_bytes` below 1.
         """
-        position = self.start_position if position is None else position
+        position = self._start_of_runs(position, run_bytes)
         runs = self._read_runs(position, run_bytes, reuse_memory)
         return self._filtered(runs if self._check_tail is None else self._checked_runs(runs, position))
 
@@ -169,8 +173,15 @@ class Records(ABC):
         self, position: int | None = None, *, run_bytes: int = RUN_BYTES, reuse_memory: bool = False
     ) -> Iterator[BatchRun]:
         """Iterate as `runs` does, but end without an error before a damaged tail of a segment."""
-        position = self.start_position if position is None else position
+        position = self._start_of_runs(position, run_bytes)
         return self._filtered(self._read_runs(position, run_bytes, reuse_memory))
+
+    def _start_of_runs(self, position: int | None, run_bytes: int) -> int:
+        check_int("run_bytes", run_bytes, 1)
+        if position is None:
+            return self.start_position
+        check_int("position", position, self.start_position)
+        return position
 
     def _read_runs(self, position: int, run_bytes: int, reuse_memory: bool) -> Iterator[BatchRun]:
         memory = self._memory(min(run_bytes, self.end_position - position)) if reuse_memory else None
@@ -283,7 +294,7 @@ class Records(ABC):
         position: where a batch begins, such as the result of `position_after`; by default the start.
         Raises as `runs` does, and ValueError if `position` is outside these records.
         """
-        return self._batches(self.runs(self._checked(position)))
+        return self._batches(self.runs(self.checked_position(position)))
 
     def _batches(self, runs: Iterator[BatchRun]) -> Iterator[RecordBatch]:
         for run in runs:
@@ -302,7 +313,9 @@ class Records(ABC):
         With `verify` the CRC of every batch is checked, also of control batches. Raises as `batches` does, and as
         iterating a `RecordBatch` does. The records before a damaged batch are yielded first.
         """
-        return RecordChain(self._located(self.runs(self._checked(position)), verify=verify, control=control))
+        return RecordChain(
+            self._located(self.runs(self.checked_position(position)), verify=verify, control=control)
+        )
 
     def _located(self, runs: Iterator[BatchRun], *, verify: bool, control: bool) -> Iterator[LocatedRecords]:
         try:
@@ -313,7 +326,7 @@ class Records(ABC):
         except KafkaFormatError as error:
             raise self.with_source(error) from None
 
-    def _checked(self, position: int | None) -> int:
+    def checked_position(self, position: int | None) -> int:
         """Return the position to read from: by default the start. Raises ValueError for one outside these records."""
         if position is None:
             return self.start_position
@@ -407,6 +420,7 @@ class Records(ABC):
 
         Raises UnsupportedCompressionTypeError for zstd below v2 without a `zstd_fallback`, and as `records` does.
         """
+        check_int("to_magic", to_magic)
         limit = self.max_decompressed_bytes
         options = ConversionOptions(
             to_magic, first_offset, zstd_fallback, verify, max_decompressed_bytes=limit
@@ -449,6 +463,8 @@ class Records(ABC):
         The declared size of a damaged batch is not trusted. If no valid batch begins after that size, all bytes
         after the damaged batch's first are searched for one. Raises ValueError if `error` has no position.
         """
+        if not isinstance(error, KafkaFormatError):
+            raise TypeError(f"error: expected a KafkaFormatError, found {type(error).__name__}")
         if error.position is None:
             raise ValueError("error: expected one with a position, found None")
         after, end = error.next_position, self.end_position
@@ -486,7 +502,7 @@ class MemoryRecords(Records):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle these records with a copy of their bytes."""
         restored = functools.partial(
-            MemoryRecords,
+            type(self),
             topic_partition=self.topic_partition,
             max_decompressed_bytes=self.max_decompressed_bytes,
         )

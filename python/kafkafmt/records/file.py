@@ -18,7 +18,7 @@ from kafkafmt.records.channel import write_file
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.types import TopicPartition, check_int, checked_path
 
-SEGMENT_NAME = re.compile(r"\d{20}\.log")
+SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
 
 class FileRecords(Records, Closing):

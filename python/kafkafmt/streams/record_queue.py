@@ -93,6 +93,7 @@ class RecordQueue:
     ) -> None:
         self.topic_partition = topic_partition
         self.offset = self.fetch_offset = self._start = offset
+        self._accepted_end = offset  # the offset after the batches that were accepted
         self.partition_time = NO_TIMESTAMP
         self._options = options
         self._bound = bound
@@ -176,14 +177,18 @@ class RecordQueue:
                 stop = end
         finally:  # a callback of the budget may raise: batches that were copied already must not be fed again
             if stop:
-                self.pass_over(int(run.index["last_offset"][stop - 1]) + 1)
+                self._accepted_end = max(self._accepted_end, int(run.index["last_offset"][stop - 1]) + 1)
+                self.pass_over(self._accepted_end)
         if not self._chunks:
-            self.offset = max(self.offset, self.fetch_offset)
+            self.offset = max(self.offset, self._accepted_end)
         self._remember_refused(run, stop)
         return stop
 
     def pass_over(self, offset: int) -> None:
-        """Skip to `offset`: `feed` continues there, unless it is past it already."""
+        """Skip to `offset`: `feed` continues there, unless it is past it already.
+
+        It may be within a batch. All records of that batch at or after `self.offset` are kept.
+        """
         if offset > self.fetch_offset:
             self.fetch_offset, self._refused_offset = offset, None
 
@@ -405,7 +410,7 @@ class RecordQueue:
             self._number = 0
             self._is_budget_short = False
         if not self._chunks:
-            self.offset = max(self.offset, self.fetch_offset)
+            self.offset = max(self.offset, self._accepted_end)
 
     def skip(self) -> int:
         """Skip what could not be read: a record without an extracted timestamp, or the rest of the batch.

@@ -12,7 +12,7 @@ cdef class BatchHeader:
     cdef readonly BatchRun run
     cdef readonly Py_ssize_t number
 
-    def __init__(self, BatchRun run, Py_ssize_t number):
+    def __init__(self, BatchRun run not None, Py_ssize_t number):
         run.check_range(number, number + 1)
         self.run = run
         self.number = number

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Literal, overload
 
@@ -31,7 +31,7 @@ class RecordEncoder(OpenBatch):
         timestamp: int | datetime,
         key: Buffer | None,
         value: Buffer | None,
-        headers: Iterable[tuple[str | bytes, Buffer | None]] = (),
+        headers: Collection[tuple[str | bytes, Buffer | None]] = (),
     ) -> int: ...
     @property
     def missing_bytes(self) -> int: ...
@@ -40,7 +40,7 @@ class RecordEncoder(OpenBatch):
         timestamp: int | datetime,
         key: Buffer | None,
         value: Buffer | None,
-        headers: Sequence[tuple[str | bytes, Buffer | None]] = (),
+        headers: Collection[tuple[str | bytes, Buffer | None]] = (),
     ) -> bool: ...
     def _append_columns(self, parts: list[ColumnRows]) -> None: ...
     def fill(self, columns: ColumnRows, first: int, stop: int) -> int: ...

@@ -4,7 +4,7 @@ The encoder does not compress: its caller passes a codec's function to `_build`.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_READ, PyBuffer_Release
+from cpython.buffer cimport PyBUF_READ, PyBuffer_Release, PyObject_CheckBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
@@ -25,6 +25,21 @@ from ..types import milliseconds
 cdef enum:
     # Rows that are located at a time: few enough to stay in the L1 cache, with their records.
     BLOCK_RECORDS = 64
+
+
+
+cdef int check_repeatable(headers) except -1:
+    """Raise TypeError for an iterator: a second attempt to append the record would find no headers."""
+    if not hasattr(headers, "__len__"):
+        raise TypeError(f"headers: expected a sequence, found {type(headers).__name__}, which can be read only once")
+    return 0
+
+
+cdef object flat(part, str expected):
+    """Return a view of the bytes of a header's key or value."""
+    if not PyObject_CheckBuffer(part):
+        raise TypeError(f"headers: expected {expected} in each pair, found {type(part).__name__}")
+    return memoryview(part).cast("B")
 
 
 @cython.no_gc
@@ -62,7 +77,7 @@ cdef class RecordEncoder(OpenBatch):
 
         Returns the number of records, or 0 if the record was not appended. Then `missing_bytes` is the memory that is
         missing: call `grow`, and try again. If that is 0, the batch is full or would take 2 GiB. Raises as `append`
-        does, but OverflowError only for the first record.
+        does, but OverflowError only for the first record. Raises TypeError for headers that can be read only once.
         """
         cdef int64_t at = as_milliseconds(timestamp, milliseconds)
         cdef int64_t count = self.append_row(NULL, at, key, value, headers, True)
@@ -88,6 +103,8 @@ cdef class RecordEncoder(OpenBatch):
             row.offset = wrapping_add(self.done.last_offset, 1) if offset == NULL else offset[0]
             self.check_row(&row)
             if headers:
+                if is_limited:
+                    check_repeatable(headers)
                 self.encode_headers(headers, &row)
             row.key_size = held_bytes(key, &row.key, &key_view, "key")
             row.value_size = held_bytes(value, &row.value, &value_view, "value")
@@ -125,13 +142,12 @@ cdef class RecordEncoder(OpenBatch):
         if isinstance(headers, dict):
             raise TypeError("headers: expected pairs of key and value, found a dict")
         out.clear()
-        for key, value in headers:
-            if isinstance(key, str):
-                key = key.encode("utf-8", "surrogateescape")
-            else:
-                key = memoryview(key).cast("B")
-            append_sized(out, key)
-            append_sized(out, None if value is None else memoryview(value).cast("B"))
+        for header in headers:
+            if not isinstance(header, (tuple, list)) or len(header) != 2:
+                raise TypeError(f"headers: expected pairs of key and value, found {header!r}")
+            key, value = header
+            append_sized(out, key.encode("utf-8", "surrogateescape") if isinstance(key, str) else flat(key, "a str or bytes"))
+            append_sized(out, None if value is None else flat(value, "bytes or None"))
             count += 1
         row.header_count = count
         row.headers_size = <int32_t>len(out)
@@ -152,8 +168,7 @@ cdef class RecordEncoder(OpenBatch):
         row.value_size = size_of_bytes(value, "value")
         row.header_count = row.headers_size = 0
         if headers and self.header.magic == 2:
-            if not hasattr(headers, "__len__"):
-                raise TypeError("headers: expected a sequence, found an iterator, which would be used up")
+            check_repeatable(headers)
             self.enter()
             try:
                 self.encode_headers(headers, &row)

@@ -450,7 +450,7 @@ cdef class Record:
 
     @property
     def is_control(self):
-        return self.located.batch(self.there()).is_control
+        return self.located.batch(self.there()).is_control != 0
 
     @property
     def control(self):
@@ -509,6 +509,7 @@ def _unpickled_record(
     if batch.shape[0] != sizeof(BatchRow):
         raise ValueError(f"batch: expected {sizeof(BatchRow)} bytes, found {batch.shape[0]}")
     run = row_alone(<const BatchRow*>&batch[0])
+    TimestampType((<const BatchRow*>&batch[0]).timestamp_type)  # raises ValueError for a damaged one
     memory = b"".join((key or b"", value or b"", headers))
     located.ranges = RecordRanges(run, 0, 1, [memory])
     located.rows = <RecordRow*>PyMem_Malloc(sizeof(RecordRow))
