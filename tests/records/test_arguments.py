@@ -150,7 +150,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "base_offset: expected an int, found str",
     ),  # type: ignore[arg-type]
     "a batch of no run": (lambda: kf.RecordBatch(None, 0), "run"),  # type: ignore[arg-type]
-    "last_offset": (lambda: kf.RecordBatchBuilder(last_offset=1.9), "last_offset: expected an int, found float"),  # type: ignore[arg-type]
+    "last_offset": (
+        lambda: kf.RecordBatchBuilder(last_offset=1.9),
+        "last_offset: expected an int, found float",
+    ),  # type: ignore[arg-type]
     "leader epoch": (
         lambda: kf.RecordBatchBuilder(partition_leader_epoch=2.7),  # type: ignore[arg-type]
         "partition_leader_epoch: expected an int, found float",
@@ -187,7 +190,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: kf.FetchResponse([5]),  # type: ignore[list-item]
         "parts: expected buffers and Records, found int",
     ),
-    "codec": (lambda: kf.codecs.compress(1.0, b""), "codec: expected a Codec or the name of one, found float"),  # type: ignore[arg-type]
+    "codec": (
+        lambda: kf.codecs.compress(1.0, b""),
+        "codec: expected a Codec or the name of one, found float",
+    ),  # type: ignore[arg-type]
     "level": (lambda: kf.codecs.compress("zstd", b"", level=3.0), "level: expected an int, found float"),  # type: ignore[arg-type]
     "split size": (
         lambda: kf.split_batch(next(kf.MemoryRecords(BATCH).batches()), 1.5),  # type: ignore[arg-type]
@@ -225,7 +231,7 @@ OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "base_offset": (lambda: kf.RecordBatchBuilder(base_offset=2**63), "base_offset: expected -9223"),
     "producer_id": (lambda: kf.RecordBatchBuilder(producer_id=2**63), "producer_id: expected -9223"),
-    "capacity": (lambda: kf.RecordBatchBuilder(capacity=-1), "capacity: expected 0 to"),
+    "capacity": (lambda: kf.RecordBatchBuilder(capacity=2**31), "capacity: expected -9223"),
     "batch_size": (lambda: kf.RecordBatchBuilder(batch_size=-1), "batch_size: expected 0 to"),
     "first_offset": (lambda: kf.MemoryRecords(BATCH).down_convert(1, 2**63), "first_offset: expected -9223"),
     "payload": (lambda: kf.codecs.open_stream("none", b"abc").read(0), "size: expected 1 or more, found 0"),
@@ -244,7 +250,7 @@ def test_partition_when_it_is_a_tuple_of_another_library_then_as_ours() -> None:
     assert records.to_arrow(["topic", "partition"]).to_pylist()[0] == {"topic": "views", "partition": 3}
 
 
-@pytest.mark.parametrize("name", ["views-\u0663", "views-00003", "views--3", "views-"])
+@pytest.mark.parametrize("name", ["views-\u0663", "views-00003", "views-"])
 def test_folder_when_no_broker_names_one_so_then_of_no_partition(name: str) -> None:
     assert kf.TopicPartition.from_folder_name(name) is None
 
