@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +61,25 @@ class FileOffsetMapStore:
             self._lock = lock_surroundings(path)
         except OSError as error:
             raise MirrorError(f"{error.filename}: {error.strerror}") from None
-        try:
-            # The consumer's thread saves revoked partitions, while the mirror's thread waits for it.
-            self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, check_same_thread=False)
-            with self._database:
-                self._database.execute(_SCHEMA)
-                self._database.execute(_PROVENANCE_SCHEMA)
-                columns = {row[1] for row in self._database.execute("PRAGMA table_info(pieces)")}
-                for column, kind in _ADDED_COLUMNS.items():
-                    if column not in columns:  # a file of an earlier version
-                        self._database.execute(f"ALTER TABLE pieces ADD COLUMN {column} {kind}")
-        except sqlite3.Error as error:
-            self._lock.close()
-            raise MirrorError(f"{path}: {error}") from None
+        with ExitStack() as undo:
+            undo.callback(self._lock.close)
+            try:
+                # The consumer's thread saves revoked partitions, while the mirror's thread waits for it.
+                self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, check_same_thread=False)
+                undo.callback(self._database.close)
+                self._create_tables()
+            except sqlite3.Error as error:
+                raise MirrorError(f"{path}: {error}") from None
+            undo.pop_all()
+
+    def _create_tables(self) -> None:
+        with self._database:
+            self._database.execute(_SCHEMA)
+            self._database.execute(_PROVENANCE_SCHEMA)
+            columns = {row[1] for row in self._database.execute("PRAGMA table_info(pieces)")}
+            for column, kind in _ADDED_COLUMNS.items():
+                if column not in columns:  # a file of an earlier version
+                    self._database.execute(f"ALTER TABLE pieces ADD COLUMN {column} {kind}")
 
     def load(self, topic_partition: TopicPartition) -> list[MappedRange]:
         query = (
