@@ -20,10 +20,10 @@ END = 7
 
 
 class Consumer:
-    """Returns a run with its first poll."""
+    """Returns these runs with its first poll."""
 
-    def __init__(self, run: BatchRun) -> None:
-        self.runs = [run]
+    def __init__(self, *runs: BatchRun) -> None:
+        self.runs = [*runs]
 
     def poll_runs(self, timeout_ms: float) -> dict[TopicPartition, list[BatchRun]]:
         runs, self.runs = self.runs, []
@@ -76,3 +76,18 @@ def test_batch_when_it_contains_the_end_and_cannot_be_read_then_is_damage_up_to_
     assert [(one.offset, one.next_offset) for one in met] == [(offset, END)]
     with pytest.raises(CorruptRecordError, match=f"orders-0 at offset {offset}: "):
         read_to_end(readers_of(data, LiveOptions()))
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_log_when_it_was_truncated_then_the_batches_before_are_read_and_the_position_is_after_them(
+    follows: bool,
+) -> None:
+    """The consumer has begun the log again, in the same poll: it has two responses from the start."""
+    consumer: Any = Consumer(*map(whole_batches, (batch(10, 10), batch(0, 5), batch(5, 5))))
+    met = list[SourceDamage]()
+    options = LiveOptions(follows=follows, idle_seconds=0.0, skips_damage=True, on_damage=met.append)
+    readers = LiveReaders(consumer, {PARTITION: (10, 100)}, options, MemoryBudget(2**20))
+    readers.seek(PARTITION, None)
+    assert read_to_end(readers) == [19]
+    assert readers.offset(PARTITION) == 20
+    assert [(one.offset, one.next_offset) for one in met] == [(20, None)]

@@ -5,7 +5,9 @@ Memory Management in Kafka Streams, "Summary": Total is divided evenly by numThr
 
 from __future__ import annotations
 
+import errno
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -76,6 +78,27 @@ def test_merge_when_partitions_come_and_go_then_each_continues_after_what_was_ta
             assert found == [one for one, _ in zip(merged(left), found, strict=False)]
             for topic_partition, _ in found:
                 positions[topic_partition] += 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_merge_when_closing_a_thread_fails_then_ends_the_others_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    make_logs(tmp_path, partitions=4)
+    before = threading.active_count()
+    with joined(tmp_path, 2) as merge:
+        merge.assign(merge.partitions)
+        assert merge.take() is not None
+        assert threading.active_count() == before + 2
+
+        def fail() -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(merge._lanes[number].merge, "close", fail)
+            with pytest.raises(OSError, match="Input/output error"):
+                merge.close()
+        assert threading.active_count() == before
 
 
 def test_shares_when_partitions_are_added_then_the_others_stay_with_their_thread() -> None:

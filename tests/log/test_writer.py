@@ -453,6 +453,23 @@ def test_writer_whose_new_temporary_is_taken_for_stale_makes_another(
     assert offsets(PartitionLog(tmp_path).records()) == [0]
 
 
+def test_writer_when_its_wait_for_the_lock_is_interrupted_then_closes_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".tmp":
+            raise KeyboardInterrupt
+        original(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(KeyboardInterrupt):
+        SegmentWriter(tmp_path, 0)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 def test_file_system_without_locks_is_written_and_its_temporaries_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

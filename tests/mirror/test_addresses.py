@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,24 @@ def test_address_that_is_none_is_refused_in_a_line_that_has_it(text: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("topics", "wanted"),
+    [
+        ("(?i)orders.*", "(?i:...)"),
+        ("t,(?i)orders.*", "(?i:...)"),
+        (r"(a)x\1,(b)y\1", "(?P<name>...)"),
+        ("(a)?b,(c)?(?(1)d|e)", "(?P<name>...)"),
+        ("(?P<n>a).*,(?P<n>b).*", "names of groups that differ"),
+    ],
+)
+def test_expressions_when_they_cannot_be_joined_for_a_subscription_then_are_refused_with_what_to_write(
+    topics: str, wanted: str
+) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+        parse_address(f"kafka://a:1/{topics}")
+    assert wanted in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("topics", "meant", "others"),
     [
         ("", ["t", "_t", "t__u"], ["__consumer_offsets"]),
@@ -56,6 +75,10 @@ def test_address_that_is_none_is_refused_in_a_line_that_has_it(text: str) -> Non
         ("/t.x,u.*", ["t.x", "u", "u1"], ["tyx", "vu", "t.xu"]),
         ("/a|b", ["a", "b"], ["ab", "ac"]),
         ("/t,__consumer.*", ["t", "__consumer_offsets"], ["__transaction_state"]),
+        ("/(?i:orders).*,t", ["Orders-1", "t"], ["T"]),
+        (r"/(a)x\1,by", ["axa", "by"], ["axb"]),
+        ("/(?P<n>a)x(?P=n),(?P<m>b)y(?P=m)", ["axa", "byb"], ["axb", "bya"]),
+        (r"/(a).*,t\\?1", ["ab", "t1"], ["t"]),
     ],
 )
 def test_topics_that_are_meant(topics: str, meant: list[str], others: list[str]) -> None:
@@ -63,6 +86,11 @@ def test_topics_that_are_meant(topics: str, meant: list[str], others: list[str])
     assert isinstance(address, ClusterAddress)
     assert [address.matches(topic) for topic in meant] == [True] * len(meant)
     assert [address.matches(topic) for topic in others] == [False] * len(others)
+    if address.pattern is not None:  # the consumer's subscription
+        assert [bool(re.match(address.pattern, topic)) for topic in (*meant, *others)] == [
+            *[True] * len(meant),
+            *[False] * len(others),
+        ]
 
 
 @pytest.mark.parametrize("text", ["kafka://a:1", "kafka://a:1,b:2/t,u.*"])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import kafka.errors as kafka_errors
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from structlog.typing import EventDict
 
 from client.cluster import Cluster
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import ActiveGroupError
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.group_sync import GroupSync
 from kafkafmt.mirror.offset_map import MappedRange, OffsetMap
 from kafkafmt.mirror.topic_names import TopicNames
 from kafkafmt.types import TopicPartition as Partition
+from logged_events import logged_events
 from mirror.reading import end_of
 from mirror.running import QUICKLY, SECONDS, Mirror, address, metrics_of, wait_until
 from mirror.scenarios import Feed
@@ -25,11 +29,12 @@ MakeMirror = Callable[..., Mirror]
 
 
 class Groups:
-    """A cluster's groups and their committed offsets; those in `active` have members."""
+    """A cluster's groups and their committed offsets; those in `active` have members, and those in `errors` fail."""
 
     def __init__(self, **groups: Mapping[Partition, int]) -> None:
         self.groups: dict[str, dict[Partition, int]] = {name: dict(kept) for name, kept in groups.items()}
         self.active: set[str] = set()
+        self.errors: dict[str, Exception] = {}
 
     def consumer_groups(self) -> list[str]:
         return list(self.groups)
@@ -38,6 +43,8 @@ class Groups:
         return dict(self.groups.get(group, {}))
 
     def commit_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        if group in self.errors:
+            raise self.errors[group]
         if group in self.active:
             raise ActiveGroupError(group)
         self.groups.setdefault(group, {}).update(offsets)
@@ -86,6 +93,30 @@ def test_sync_when_a_consumer_at_the_target_is_further_then_never_puts_it_back()
     source.groups["one"][A] = 50
     synced()
     assert target.groups == {"one": {B: 1050}, "two": {B: 1040}}
+
+
+def test_sync_when_groups_are_refused_then_the_others_are_synced_and_each_failure_is_a_warning_once() -> None:
+    source, target = Groups(**{name: {A: 40} for name in "abcd"}), Groups()
+    target.errors = {
+        "a": kafka_errors.GroupAuthorizationFailedError("a"),
+        "b": MirrorError("west: b-0 of group b: it has no such topic"),
+    }
+    synced = sync(source, target)
+    with logged_events("kafkafmt.mirror.group_sync") as events:
+        synced()
+        assert target.groups == {"c": {B: 1040}, "d": {B: 1040}}
+        assert failures(events) == [("warning", "a"), ("warning", "b")]
+        events.clear()
+        target.errors["c"] = target.errors.pop("b")
+        source.groups["c"][A] = source.groups["d"][A] = 41
+        synced()
+        assert target.groups == {"b": {B: 1040}, "c": {B: 1040}, "d": {B: 1041}}
+        assert failures(events) == [("debug", "a"), ("warning", "c")]
+
+
+def failures(events: Sequence[EventDict]) -> list[tuple[str, str]]:
+    """The levels at which failures of groups were logged, and the groups."""
+    return [(one["log_level"], one["group"]) for one in events if "group" in one]
 
 
 def test_groups_when_they_are_selected_then_are_names_or_whole_patterns() -> None:

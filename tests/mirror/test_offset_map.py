@@ -195,11 +195,17 @@ def test_changes_that_could_not_be_saved_are_saved_the_next_time(tmp_path: Path)
     assert store.load(PARTITION) == [MappedRange(0, 0, 20)]
 
 
-def test_file_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_file_that_is_none_is_one_line_and_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, " * 100)
-    with pytest.raises(MirrorError, match=f"^{path}: "):
+    with pytest.raises(MirrorError, match=f"^{path}: ") as caught:
         FileOffsetMapStore(path, "here")
+    descriptors = Path("/proc/self/fd").iterdir()
+    still_open = [
+        one for one in descriptors if one.is_symlink() and str(one.readlink()).startswith(str(tmp_path))
+    ]
+    assert still_open == []
+    assert caught.tb is not None, "its frames, which keep the store, are still there"
 
 
 def test_look_up_when_ranges_were_dropped_then_exact_offsets_stay_exact() -> None:

@@ -1,22 +1,26 @@
-"""A target of sealed segments whose spool cannot be written."""
+"""A target of sealed segments: its spool when it cannot be written, and when partitions are forgotten."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafkafmt.log.producer_states import ProducerStates
+from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.opening import open_mirror
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import SourceTopic
 from kafkafmt.mirror.sealing import Sealing
-from kafkafmt.mirror.targets.sealed import SegmentStore
+from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.sealed import SealedTarget, SegmentStore
 from kafkafmt.mirror.targets.spool import SealedSegment, SpooledSegment
+from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
 from mirror.folders import batches, put_log
 
@@ -88,3 +92,17 @@ def test_segment_when_it_cannot_be_sealed_then_no_position_after_it_is_kept(
     ):
         mirror.run()
     assert store.position == store.end == 100
+
+
+def test_spool_when_partitions_are_forgotten_then_has_none_of_their_bytes(tmp_path: Path) -> None:
+    """As after each segment that another mirror has stored: all partitions begin again."""
+    options = MirrorOptions(tmp_path / "source", tmp_path / "target")
+    store = NotingStore(tmp_path / "spool")
+    with closing(SealedTarget(store, Statistics(MemoryBudget(1, "mirror")), options)) as target:
+        for _ in range(3):
+            target.begin(PARTITION, 0)
+            target.take(PARTITION, whole_batches(b"".join(batches(0, 100))))
+            (folder,) = tmp_path.glob(".spool.*")
+            assert len([*folder.rglob("*.log")]) == 1
+            target.forget([PARTITION])
+            assert [*folder.iterdir()] == []

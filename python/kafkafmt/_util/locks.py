@@ -49,17 +49,16 @@ def locked_file(path: Path, *, remove: bool = False) -> Iterator[None]:
     remove: whether to remove the file before the lock is released.
     """
     while True:
-        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
-        wait_for_lock(descriptor)
-        if os.fstat(descriptor).st_nlink:
-            break
-        os.close(descriptor)  # the last holder has removed this file: lock the new one
-    try:
-        yield
-    finally:
-        if remove:
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
+        with contextlib.ExitStack() as stack:
+            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+            stack.callback(os.close, descriptor)
+            wait_for_lock(descriptor)
+            if not os.fstat(descriptor).st_nlink:
+                continue  # the last holder has removed this file: lock the new one
+            if remove:
+                stack.callback(path.unlink, missing_ok=True)
+            yield
+            return
 
 
 @contextlib.contextmanager

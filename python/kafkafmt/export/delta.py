@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.errors import ExportError, TableConflictError, one_line, table_conflict
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import RunLease
 from kafkafmt.export.schemas import DELETED, merged_schema
@@ -269,9 +269,7 @@ class DeltaTable:
         return table
 
     def _conflict(self, what: str) -> TableConflictError:
-        return TableConflictError(
-            f"{self.location}: another writer has changed the table meanwhile: {what}; run this again"
-        )
+        return table_conflict(self.location, what)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -280,9 +278,9 @@ class DeltaTable:
         try:
             yield
         except CommitFailedError as error:
-            raise self._conflict(_one_line(error)) from error
+            raise self._conflict(one_line(error)) from error
         except DeltaError as error:
-            raise ExportError(f"{self.location}: {_one_line(error)}") from error
+            raise ExportError(f"{self.location}: {one_line(error)}") from error
 
     def _add_columns(self, merged: pa.Schema) -> None:
         """Add the columns, and the fields within columns, that the table lacks: by a write without rows."""
@@ -334,10 +332,6 @@ def _writer_properties(rows: pa.Table, options: WriteOptions) -> WriterPropertie
 
 def _column_type(one: PartitionField) -> pa.DataType:
     return {"year": pa.int32(), "day": pa.date32()}.get(one.transform, pa.string())
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _add_action(file: DataFile, state: TableState, now_ms: int) -> Any:

@@ -27,3 +27,15 @@ class NoRecordsError(ExportError):
     def __init__(self, message: str, location: str) -> None:
         super().__init__(message)
         self.location = location
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of another library's error in one line."""
+    return " ".join(str(error).split())
+
+
+def table_conflict(location: str, what: str) -> TableConflictError:
+    """Return the error of a table that another writer has changed. what: the change."""
+    return TableConflictError(
+        f"{location}: another writer has changed the table meanwhile: {what}; run this again"
+    )

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.errors import ExportError, TableConflictError, one_line, table_conflict
 from kafkafmt.export.iceberg_names import shown_name
 from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
 from kafkafmt.export.partitioning import PartitionField
@@ -71,7 +71,7 @@ class IcebergTable:
             try:
                 self._catalog: Catalog = load_catalog(catalog, **options)
             except ValueError as error:
-                found = _one_line(error)
+                found = one_line(error)
                 # The rest of this message names an option of pyiceberg's own command line.
                 if found.startswith("URI missing"):
                     found = (
@@ -174,7 +174,7 @@ class IcebergTable:
                 break
             except (CommitFailedException, ValidationException) as error:
                 if attempt == _ATTEMPTS - 1:
-                    raise self._conflict(_one_line(error)) from error
+                    raise self._conflict(one_line(error)) from error
                 table = self.require()
         return self._state_of(self.require())
 
@@ -307,9 +307,7 @@ class IcebergTable:
                 raise
 
     def _conflict(self, what: str) -> TableConflictError:
-        return TableConflictError(
-            f"{self.location}: another writer has changed the table meanwhile: {what}; run this again"
-        )
+        return table_conflict(self.location, what)
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
@@ -329,7 +327,7 @@ class IcebergTable:
             raise
         except Exception as error:
             # pyiceberg has no base class of its errors, and passes on those of sqlalchemy and of requests.
-            raise ExportError(f"{self.location}: {type(error).__name__}: {_one_line(error)}") from error
+            raise ExportError(f"{self.location}: {type(error).__name__}: {one_line(error)}") from error
 
 
 def encoded_offsets(offsets: Mapping[TopicPartition, int]) -> str:
@@ -469,7 +467,3 @@ def _located(table: Table) -> StoragePath:
     if location.startswith("file:"):
         return Path("/" + location.removeprefix("file:").lstrip("/"))
     return Storages(iceberg_settings(location, properties)).locate(location)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -334,8 +334,10 @@ class LiveReaders(Readers, Closing):
 
     def _receive(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         """Queue the batches of a run before the end."""
-        expected = self._received.get(topic_partition)
-        if expected is None:  # the partition was revoked
+        expected, end = self._received.get(topic_partition), self._ends.get(topic_partition)
+        if expected is None or (
+            end is not None and expected >= end
+        ):  # it was revoked, or all of it has arrived
             return
         self._heard_at = time.monotonic()
         last_offsets = run.index["last_offset"]
@@ -344,7 +346,6 @@ class LiveReaders(Readers, Closing):
             self._skip(SourceDamage(topic_partition, expected, None, message))
             return
         self._received[topic_partition] = int(last_offsets[-1]) + 1
-        end = self._ends.get(topic_partition)
         pending = self._pending[topic_partition]
         try:
             pending.extend([run] if end is None else runs_before(run, end))
@@ -355,16 +356,16 @@ class LiveReaders(Readers, Closing):
             self._positions[topic_partition] = end
 
     def _skip(self, damage: SourceDamage) -> None:
-        """Report damage, and continue after it; if its end is not known, nothing more is read of the partition."""
+        """Report damage, and continue after it. If its end is not known, the partition ends after what has arrived."""
         self.meet(damage)
-        one = damage.topic_partition
-        if damage.next_offset is not None:
-            self._consumer.seek(_kafka(one), damage.next_offset)
-            self._received[one] = damage.next_offset
-            if not self._pending[one]:
-                self._positions[one] = damage.next_offset
+        one, next_offset = damage.topic_partition, damage.next_offset
+        if next_offset is None:
+            next_offset = self._ends[one] = self._received.get(one, self._positions[one])
         else:
-            self._ends[one] = self._positions[one]
+            self._consumer.seek(_kafka(one), next_offset)
+            self._received[one] = next_offset
+        if not self._pending[one]:
+            self._positions[one] = next_offset
 
     def _keep_from(self, topic_partition: TopicPartition, offset: int) -> bool:
         """Keep copies of the received batches from `offset` on. Returns False if these or the memory are not there."""

@@ -191,12 +191,15 @@ class SegmentWriter:
         while True:
             token = secrets.token_hex(8)
             path = self._temporary(LOG_SUFFIX, token)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(path, flags, 0o666)
-            wait_for_lock(descriptor)
-            if os.fstat(descriptor).st_nlink:
-                return descriptor, token
-            os.close(descriptor)  # another writer removed it as stale before it was locked
+            with contextlib.ExitStack() as undo:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                undo.callback(os.close, descriptor)
+                wait_for_lock(descriptor)
+                if os.fstat(
+                    descriptor
+                ).st_nlink:  # else another writer removed it as stale before it was locked
+                    undo.pop_all()
+                    return descriptor, token
 
     def _temporary(self, suffix: str, token: str | None = None) -> Path:
         return self.folder / f".{segment_file_name(self.base_offset, suffix)}.{token or self._token}.tmp"

@@ -19,6 +19,9 @@ _SERVER = re.compile(r"(?:\[[^\]\s]+\]|[^\s:\[\],/]+):(?P<port>\d{1,5})")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # A comma separates parts, except within a repetition or a class of characters: `a{1,2}`, `[a,b]`.
 _PART = re.compile(r"(?:\\.|\{[^}]*\}|\[(?:\\.|[^\]])*\]|[^,])+")
+# `\1` and `(?(1)...)`, which count the groups of the whole expression.
+_NUMBERED_GROUP = re.compile(r"(?<!\\)(?:\\\\)*(?:\\[1-9]|\(\?\(\d)")
+_ALL_TOPICS = rf"^(?!__|{re.escape(OFFSET_MAP_TOPIC)}$).*$"
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,18 @@ class ClusterAddress:
 
     @property
     def pattern(self) -> str | None:
-        """A regular expression that matches the selected topics; None if only names are given."""
+        """One regular expression that matches the selected topics, for a subscription; None if only names are given."""
         if self.topics and not self.patterns:
             return None
         if not self.patterns:
-            return rf"^(?!__|{re.escape(OFFSET_MAP_TOPIC)}$).*$"
+            return _ALL_TOPICS
         return "^(?:" + "|".join((*map(re.escape, self.topics), *self.patterns)) + ")$"
 
     def matches(self, topic: str) -> bool:
         """Return whether a topic of that name is selected."""
-        pattern = self.pattern
-        return topic in self.topics if pattern is None else re.fullmatch(pattern, topic) is not None
+        if self.topics or self.patterns:
+            return topic in self.topics or any(re.fullmatch(one, topic) for one in self.patterns)
+        return re.fullmatch(_ALL_TOPICS, topic) is not None
 
 
 Address: TypeAlias = ClusterAddress | StoragePath
@@ -106,10 +110,11 @@ def parse_address(text: str) -> Address:
             raise ValueError(f"{text!r}: expected HOST:PORT, found {server!r}")
     try:
         parts = split_names(topics)
+        names = tuple(part for part in parts if _TOPIC.fullmatch(part))
+        patterns = tuple(part for part in parts if not _TOPIC.fullmatch(part))
+        _ensure_joinable(patterns)
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}") from None
-    names = tuple(part for part in parts if _TOPIC.fullmatch(part))
-    patterns = tuple(part for part in parts if not _TOPIC.fullmatch(part))
     return ClusterAddress(tuple(servers.split(",")), names, patterns)
 
 
@@ -128,3 +133,21 @@ def split_names(text: str) -> list[str]:
         except re.error as error:
             raise ValueError(f"{part!r} is no regular expression: {error}") from None
     return parts
+
+
+def _ensure_joinable(patterns: Iterable[str]) -> None:
+    """Raise ValueError if regular expressions have another meaning when they are joined for a subscription."""
+    groups = 0
+    for pattern in patterns:
+        if groups and _NUMBERED_GROUP.search(pattern):
+            raise ValueError(
+                f"{pattern!r} refers to a group by its number after an expression with groups: "
+                "expected a group with a name, (?P<name>...) and (?P=name)"
+            )
+        groups += re.compile(pattern).groups
+    try:
+        re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+    except re.error as error:
+        raise ValueError(
+            f"expected flags within a group, as (?i:...), and names of groups that differ, found: {error}"
+        ) from None

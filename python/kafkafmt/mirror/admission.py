@@ -76,7 +76,7 @@ class LoopCheck:
         self._withdraw(looping)
         return looping
 
-    def _note(self, topics: Iterable[str]) -> list[str]:
+    def _note(self, topics: Collection[str]) -> list[str]:
         """Save the provenances that are not saved yet. Return their topics."""
         known, found = self._known(), self._store.provenances()
         ids = self._source.topic_ids(topics)

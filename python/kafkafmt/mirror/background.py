@@ -1,6 +1,7 @@
 """Run tasks beside a mirror, each at its interval in a thread of its own: groups are synced, heartbeats are written.
 
-A task that fails is logged and called again at its next time. It never ends the mirror.
+A task that fails is logged and called again at its next time. It never ends the mirror. The same holds for unexpected
+exceptions, whose trace is logged.
 """
 
 from __future__ import annotations
@@ -40,13 +41,20 @@ class Task:
     has_failed: bool = False
 
     def run(self) -> None:
-        """Call it. Log its failure as a warning once, until it succeeds again."""
+        """Call it. Log its failure as a warning once, until it succeeds again.
+
+        An unexpected exception is logged as an error, with its trace: kafka-python raises KeyError for some answers.
+        """
         try:
             self.call()
             self.has_failed = False
         except (kafka_errors.KafkaError, MirrorError, OSError) as error:
             log = _log.debug if self.has_failed else _log.warning
             log(f"{self.name} failed, and is tried again", error=str(error))
+            self.has_failed = True
+        except Exception as error:
+            log = _log.debug if self.has_failed else _log.error
+            log(f"{self.name} failed, and is tried again", error=repr(error), exc_info=True)
             self.has_failed = True
 
 

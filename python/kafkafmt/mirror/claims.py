@@ -27,7 +27,8 @@ from typing import NamedTuple
 import kafka.errors as kafka_errors
 
 from kafkafmt.mirror.clusters import MirrorCluster
-from kafkafmt.mirror.offset_stores import TopicOffsetMapStore, as_json, create_map_topic
+from kafkafmt.mirror.map_topic import as_json
+from kafkafmt.mirror.offset_stores import TopicOffsetMapStore
 from kafkafmt.mirror.protocols import Membership
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
@@ -80,7 +81,7 @@ class ClaimedOffsetMapStore(TopicOffsetMapStore):
 
     def create(self) -> None:
         """Create the topic if it is missing. Raises MirrorError."""
-        create_map_topic(self._cluster, self._topic)
+        self._map_topic.create()
 
     def claim(
         self, topic_partitions: Iterable[TopicPartition], transactional_id: str, value: Mapping[str, object]
@@ -118,12 +119,12 @@ class ClaimedOffsetMapStore(TopicOffsetMapStore):
         """
         self._open_claims.clear()
         try:
-            self._read_on(_ENDING_SECONDS)
+            self._take_all(self._map_topic.read_on(_ENDING_SECONDS))
         except kafka_errors.KafkaTimeoutError:
             self._read_open_claims()
 
     def _read_open_claims(self) -> None:
-        for record in self._uncommitted():
+        for record in self._map_topic.uncommitted():
             named = json.loads(record.key or b"")
             if named.get("source") == self._source and "claim" in named and record.value is not None:
                 partition = TopicPartition(named["topic"], int(named["partition"]))

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import kafka.errors as kafka_errors
 import structlog
 
 from kafkafmt.mirror.clusters import ActiveGroupError
 from kafkafmt.mirror.coordinators import ask_coordinator
+from kafkafmt.mirror.errors import MirrorError
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.addresses import ClusterAddress
@@ -47,15 +49,28 @@ class GroupSync:
         self._address, self._selection, self._own_group = address, selection, own_group
         self._names = names
         self._loaded: set[TopicPartition] = set()
+        self._failed: set[str] = set()  # groups whose last sync failed
 
     def __call__(self) -> None:
-        """Commit offsets of groups that have moved. Raises KafkaError and MirrorError if the clusters fail."""
+        """Commit offsets of groups that have moved. Raises KafkaError if the source does not list its groups.
+
+        If the sync of a group fails, the other groups are synced nevertheless. The failure is logged as a warning
+        once, until the group is synced again.
+        """
         self._offsets.forget(self._loaded)  # the mirror has saved more since
         self._loaded.clear()
         committed = 0
+        failed: set[str] = set()
         for group in ask_coordinator(self._source.consumer_groups):
-            if group != self._own_group and self._selection.matches(group):
+            if group == self._own_group or not self._selection.matches(group):
+                continue
+            try:
                 committed += self._sync(group)
+            except (kafka_errors.KafkaError, MirrorError) as error:
+                log = _log.debug if group in self._failed else _log.warning
+                log("the sync of a group failed, and is tried again", group=group, error=str(error))
+                failed.add(group)
+        self._failed = failed
         if committed:
             _log.info("offsets of groups were committed at the target", groups=committed)
 

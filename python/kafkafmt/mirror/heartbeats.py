@@ -74,7 +74,7 @@ class Heartbeats:
     def __call__(self) -> None:
         """Send heartbeats, and do not wait for them. Raises KafkaError if a cluster cannot be reached."""
         if not self._producers:
-            self._producers.extend(map(_producer, self._clusters))
+            self._producers = _open_producers(self._clusters)
         timestamp_ms = int(self._clock() * 1000)
         for producer, key in zip(self._producers, self._keys, strict=True):
             producer.send(
@@ -88,6 +88,17 @@ class Heartbeats:
     def close(self) -> None:
         """Wait a moment for heartbeats in flight."""
         _close(self._producers)
+
+
+def _open_producers(clusters: Iterable[MirrorCluster]) -> list[Producer]:
+    """Open a producer for each cluster, or none: the next heartbeat then tries again."""
+    producers: list[Producer] = []
+    try:
+        producers.extend(map(_producer, clusters))  # keeps the producers that were opened before an error
+    except BaseException:
+        _close(producers)
+        raise
+    return producers
 
 
 def _producer(cluster: MirrorCluster) -> Producer:

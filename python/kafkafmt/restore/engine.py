@@ -18,7 +18,7 @@ import structlog
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.offset_map import OffsetMap
-from kafkafmt.mirror.offset_stores import FileOffsetMapStore
+from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.mirror.opening import open_mirror, open_offset_store
 from kafkafmt.mirror.options import OFFSET_MAP_PREFIX, MirrorOptions
 from kafkafmt.mirror.targets.topic_messages import warn_of_unknown
@@ -32,7 +32,7 @@ from kafkafmt.restore.groups import (
 from kafkafmt.restore.locations import RestoredFrom, find_source
 from kafkafmt.restore.options import RestoreOptions, renamed
 from kafkafmt.restore.source import RestoreSource
-from kafkafmt.restore.topics import BegunRestores, TargetOfRestore, TopicPlan
+from kafkafmt.restore.topics import TargetOfRestore, TopicPlan
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.loop import Mirror, Report
@@ -86,9 +86,13 @@ class Restore:
     def check(self) -> None:
         """Raise RestoreError if topics at the target have records that this restore has not written."""
         place = self._mirror_options.offset_map
-        begun: BegunRestores | FileOffsetMapStore
+        begun: TopicOffsetMapStore | FileOffsetMapStore
         if place.startswith(OFFSET_MAP_PREFIX):
-            begun = BegunRestores(place.removeprefix(OFFSET_MAP_PREFIX), self._origin.name, self._cluster)
+            # Ranges of transactions that are open or were aborted show, too, that a restore began a topic: one that
+            # was killed before it could commit.
+            begun = TopicOffsetMapStore(
+                place.removeprefix(OFFSET_MAP_PREFIX), self._origin.name, self._cluster, "read_uncommitted"
+            )
         elif not Path(place).exists():
             self._target.ensure_restorable(self.topics, None)  # a dry run makes no file
             return

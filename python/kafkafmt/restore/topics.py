@@ -77,23 +77,6 @@ class TopicPlan:
         }
 
 
-class BegunRestores(TopicOffsetMapStore):
-    """Reads the offset map with the ranges of transactions that are open or were aborted.
-
-    These show, too, that a restore began a topic: one that was killed before it could commit.
-    """
-
-    def _read_on(self, patience: float = 0.0) -> None:
-        if self._consumer is None:
-            if not self._cluster.describe_topics([self._topic]):
-                return
-            self._consumer = self._open_consumer("read_uncommitted")
-            self._consumer.seek_to_beginning(self._partition)
-        end = self._cluster.end_offset(TopicPartition(self._topic, 0)) or 0
-        for record in self._records(self._consumer, end, 30.0):
-            self._take(record.key, record.value, record.offset)
-
-
 class TargetOfRestore:
     """The topics at the target cluster. replication_factor: of new topics."""
 
@@ -124,7 +107,7 @@ class TargetOfRestore:
         return plans
 
     def ensure_restorable(
-        self, plans: Iterable[TopicPlan], begun: BegunRestores | FileOffsetMapStore | None
+        self, plans: Iterable[TopicPlan], begun: TopicOffsetMapStore | FileOffsetMapStore | None
     ) -> None:
         """Raise RestoreError if topics have records that this restore has not written. begun: None if it has no map."""
         there = {plan.target: plan for plan in plans if plan.is_there}
@@ -142,7 +125,7 @@ class TargetOfRestore:
             )
 
     def _is_own(
-        self, plan: TopicPlan, target_id: UUID | None, begun: BegunRestores | FileOffsetMapStore
+        self, plan: TopicPlan, target_id: UUID | None, begun: TopicOffsetMapStore | FileOffsetMapStore
     ) -> bool:
         key = self._names.map_key(plan.topic)
         ranges = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,9 +95,10 @@ class JoinedMerge(Closing):
             lane.merge.leave()
 
     def close(self) -> None:
-        """End the threads, drop all buffers, and release all memory."""
-        for lane in self._lanes:
-            lane.close()
+        """End the threads, drop all buffers, and release all memory. If one raises, the others are closed too."""
+        with ExitStack() as stack:
+            for lane in self._lanes:
+                stack.callback(lane.close)
 
 
 class _Lane:

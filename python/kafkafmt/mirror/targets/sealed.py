@@ -195,7 +195,7 @@ class SealedTarget(Target):
             segment = self._open.pop(one, None)
             if segment is not None:
                 self._open_bytes -= segment.size_in_bytes
-                segment.release()
+                segment.remove()
             self._drop_lost(one)
             self._ending.discard(one)
             self._topic_ids.pop(one, None)

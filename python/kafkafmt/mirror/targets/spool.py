@@ -6,6 +6,7 @@ Nothing is flushed here: a segment counts only after it is stored. The spool of 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,11 @@ class SpooledSegment:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def remove(self) -> None:
+        """Close the file, and remove the folder. Raises OSError."""
+        self.release()
+        shutil.rmtree(self.folder)
 
     def seal(self) -> SealedSegment:
         """Write the indexes, and close the segment. Raises OSError."""

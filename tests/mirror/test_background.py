@@ -1,0 +1,110 @@
+"""Tasks beside a mirror: a failure of any kind is logged, and the task is called again."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import kafka.errors as kafka_errors
+import pytest
+
+from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror import heartbeats
+from kafkafmt.mirror.aliases import Aliases
+from kafkafmt.mirror.background import Background, Task
+from kafkafmt.mirror.heartbeats import Heartbeats
+from logged_events import logged_events
+
+SECONDS = 30.0
+
+
+class Calls:
+    """A task that raises the given errors, one after the other, and succeeds then."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.has_succeeded = threading.Event()
+
+    def __call__(self) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+        self.has_succeeded.set()
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (kafka_errors.KafkaTimeoutError("no answer"), "warning"),
+        (KeyError("cluster_id"), "error"),
+        (ValueError("zip()"), "error"),
+    ],
+)
+def test_task_when_it_raises_then_is_called_again_and_the_first_failure_is_logged(
+    error: Exception, level: str
+) -> None:
+    calls = Calls(error, error)
+    with logged_events("kafkafmt.mirror.background") as events:
+        with Background([Task("writing heartbeats", 0.001, calls)], is_following=True):
+            assert calls.has_succeeded.wait(SECONDS)
+        assert [one["log_level"] for one in events] == [level, "debug"]
+        assert events[0]["event"] == "writing heartbeats failed, and is tried again"
+        assert ("exc_info" in events[0]) == (level == "error")
+
+
+class Cluster:
+    """A cluster whose name is the only option of its clients."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def create_topic(self, name: str, topic: TopicConfig) -> None:
+        """It exists."""
+
+    def config_of(self, client: object) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+class Producers:
+    """Makes producers. Those of clusters in `down` cannot be made."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self.open: list[str] = []
+        self.sent: list[str] = []
+
+    def __call__(self, *, name: str, **config: object) -> Any:
+        if name in self.down:
+            raise kafka_errors.KafkaTimeoutError(f"no broker of {name} answers")
+        self.open.append(name)
+        return _Producer(self, name)
+
+
+class _Producer:
+    def __init__(self, producers: Producers, name: str) -> None:
+        self._producers, self._name = producers, name
+
+    def send(self, *args: object, **fields: object) -> None:
+        self._producers.sent.append(self._name)
+
+    def close(self, timeout: float) -> None:
+        self._producers.open.remove(self._name)
+
+
+def test_heartbeats_when_the_second_producer_could_not_be_opened_then_are_written_once_it_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producers = Producers()
+    monkeypatch.setattr(heartbeats, "Producer", producers)
+    writes = Heartbeats(
+        cast("Any", Cluster("east")), cast("Any", Cluster("west")), Aliases("east", "west"), lambda: 0.0
+    )
+    producers.down.add("west")
+    for _ in range(2):
+        with pytest.raises(kafka_errors.KafkaTimeoutError):
+            writes()
+        assert producers.open == []
+    producers.down.clear()
+    writes()
+    assert producers.sent == ["east", "west"]
+    writes.close()
+    assert producers.open == []
