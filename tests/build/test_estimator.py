@@ -155,3 +155,10 @@ def test_estimator_when_it_is_an_object_then_that_object() -> None:
 def test_estimator_when_it_is_none_then_refused_with_the_names(wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="expected one of recent, kip126"):
         as_estimator(wrong)
+
+
+@pytest.mark.parametrize("estimator", [CompressionRatioEstimator(), RecentRatioEstimator()])
+@pytest.mark.parametrize("ratio", ["x", None])
+def test_observe_when_ratio_is_no_number_then_type_error(estimator, ratio):
+    with pytest.raises(TypeError, match="ratio: expected a number, found "):
+        estimator.observe("t", Codec.LZ4, ratio)

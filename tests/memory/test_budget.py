@@ -560,6 +560,8 @@ def test_budget_when_there_is_too_little_to_divide_then_it_says_so():
     total = MemoryBudget(100)
     with pytest.raises(ValueError, match="count: expected 1 or more"):
         total.divide(0)
+    with pytest.raises(TypeError, match="count: expected an int, found float"):
+        total.divide(1.5)
     with pytest.raises(MemoryBudgetError, match="a byte or more for each of 101 shares"):
         total.divide(101)
     with total.reserve(50), pytest.raises(MemoryBudgetError):

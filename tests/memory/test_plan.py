@@ -457,3 +457,26 @@ def test_plan_when_the_block_cache_is_fixed_and_there_is_no_cache_then_the_rest_
 def test_plan_when_there_are_no_stores_then_their_kind_changes_nothing(kind):
     plan = MemoryPlan("512m", store_kind=kind)
     assert plan.thread_plan(4).to_json() == MemoryPlan("512m").thread_plan(4).to_json()
+
+
+@pytest.mark.parametrize("kind", ["UNCACHED", "in memory", StoreKind.UNCACHED.value, None])
+def test_plan_when_the_kind_of_stores_is_no_store_kind_then_type_error(kind):
+    with pytest.raises(TypeError, match=r"^store_kind: expected a StoreKind, found "):
+        MemoryPlan("256m", store_kind=kind)
+
+
+@pytest.mark.parametrize("name", ["total_bytes", "reserved_bytes", "least_batch_bytes"])
+def test_plan_when_a_size_that_it_needs_is_none_then_it_is_named(name):
+    with pytest.raises(TypeError, match=f"^{name}: .* found None"):
+        MemoryPlan(**{"total_bytes": "256m", name: None})
+
+
+@pytest.mark.parametrize("task", [Task(-4, 1), Task(4, -1)])
+def test_rebalance_when_a_task_has_a_negative_number_then_value_error(task):
+    with pytest.raises(ValueError, match=r"^(partitions|stores): expected 0 or more, found -"):
+        MemoryPlan("256m").rebalance([[Task(8, 8), task]])
+
+
+def test_spread_when_there_is_no_thread_then_value_error():
+    with pytest.raises(ValueError, match=r"^threads: expected 1 or more, found 0"):
+        spread([Task(1)], 0)

@@ -6,7 +6,7 @@ import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, SupportsFloat, runtime_checkable
 
 from kafkafmt.types import Codec, CodecLike, as_codec
 
@@ -158,7 +158,7 @@ def as_estimator(estimator: RatioEstimator | str) -> RatioEstimator:
         if estimator not in _ESTIMATORS:
             raise ValueError(f"estimator: expected one of {', '.join(_ESTIMATORS)}, found {estimator!r}")
         return _ESTIMATORS[estimator]()
-    if not isinstance(estimator, RatioEstimator):
+    if isinstance(estimator, type) or not isinstance(estimator, RatioEstimator):
         raise TypeError(
             f"estimator: expected one of {', '.join(_ESTIMATORS)}, or an object with the methods of "
             f"CompressionRatioEstimator, found {estimator!r}"
@@ -167,6 +167,8 @@ def as_estimator(estimator: RatioEstimator | str) -> RatioEstimator:
 
 
 def _check_ratio(ratio: float) -> None:
+    if not isinstance(ratio, SupportsFloat):
+        raise TypeError(f"ratio: expected a number, found {ratio!r}")
     if not 0 <= ratio < math.inf:
         raise ValueError(f"ratio: expected 0 or more, and finite, found {ratio}")
 

@@ -28,7 +28,7 @@ from kafkafmt.client.producer_config import DEFAULT_CONFIG, ensure_broker_takes,
 from kafkafmt.client.producer_parts import open_metrics, open_parts
 from kafkafmt.client.topic_metadata import await_topic, update_metadata
 from kafkafmt.client.transactional import Transactional
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import TopicPartition, check_int
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -120,9 +120,13 @@ class BaseProducer(Transactional):
     # Partitions
 
     def _begin_sending(self, topic: str, partition: int) -> tuple[TopicPartition, float]:
-        """Return the partition, which is added to an open transaction, and the rest of `max_block_ms`."""
+        """Return the partition, which is added to an open transaction, and the rest of `max_block_ms`.
+
+        Raises TypeError for a partition that is no integer.
+        """
         if self._closed:
             raise ProducerClosedError("KafkaProducer already closed!")
+        check_int("partition", partition)
         max_block_ms = self._max_block_ms
         partitions = self._partitions.get(topic)
         if partitions is None:

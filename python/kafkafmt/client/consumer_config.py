@@ -10,8 +10,11 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaConfigurationError
 from kafka.metrics import MetricConfig, Metrics
 
+from kafkafmt.memory.budget import MemoryBudget
+
 log = logging.getLogger(__name__)
 
+_FETCH_SIZES = ("fetch_min_bytes", "fetch_max_bytes", "max_partition_fetch_bytes")
 _RESET_NAMES = {"smallest": "earliest", "largest": "latest"}
 # Brokers from this version on let a session time out after 45 s (KIP-735), and have a separate poll interval.
 _LONG_SESSIONS = (3, 0)
@@ -19,7 +22,10 @@ _POLL_INTERVALS = (0, 10, 1)
 
 
 def consumer_config(defaults: Mapping[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options. Raises KafkaConfigurationError for unknown options, and for values that do not fit."""
+    """Return all options. Raises KafkaConfigurationError for unknown options, and for values that do not fit.
+
+    Raises ValueError for a negative size, and TypeError for a size that is no integer and for no MemoryBudget.
+    """
     unknown = configs.keys() - defaults.keys()
     if unknown:
         raise KafkaConfigurationError(f"Unrecognized configs: {unknown}")
@@ -37,12 +43,23 @@ def consumer_config(defaults: Mapping[str, Any], configs: Mapping[str, Any]) -> 
             f"connections_max_idle_ms ({longest}) must be larger than request_timeout_ms ({middle}) which must be "
             f"larger than fetch_max_wait_ms ({shortest})."
         )
+    for name in _FETCH_SIZES:
+        _check_size(name, config[name])
+    if not isinstance(config["budget"], MemoryBudget | None):
+        raise TypeError(f"budget: expected a MemoryBudget, found {config['budget']!r}")
     if config["group_instance_id"] is not None and config["group_id"] is None:
         raise KafkaConfigurationError("group_instance_id requires group_id")
     # A response has headers, and at least one batch, which may be larger than `fetch_max_bytes`.
     most = config["fetch_max_bytes"] + config["max_partition_fetch_bytes"]
     config["receive_message_max_bytes"] = max(config["receive_message_max_bytes"], most)
     return config
+
+
+def _check_size(name: str, size: object) -> None:
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise TypeError(f"{name}: expected a number of bytes, found {size!r}")
+    if size < 0:
+        raise ValueError(f"{name}: expected 0 bytes or more, found {size}")
 
 
 def adjust_timeouts(

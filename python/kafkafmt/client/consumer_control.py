@@ -28,6 +28,7 @@ from kafkafmt.client.io_thread import IoThread
 from kafkafmt.client.offset_resets import OffsetResets
 from kafkafmt.client.partition_fetches import ConsumerState, PartitionFetches
 from kafkafmt.memory.budget import MemoryBudget
+from kafkafmt.types import TopicPartition as OwnTopicPartition
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -202,14 +203,15 @@ class ConsumerControl:
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these partitions, without a group's assignment. They replace the earlier ones.
 
-        Raises IllegalStateError after `subscribe`.
+        Raises IllegalStateError after `subscribe`, and TypeError for no TopicPartition.
         """
-        if not partitions:
+        wanted = _partitions_of(partitions or ())
+        if not wanted:
             self.unsubscribe()
             return
         self._coordinator.maybe_auto_commit_offsets_now()
-        self._subscription.assign_from_user(partitions)
-        self._cluster.set_topics([partition.topic for partition in partitions])
+        self._subscription.assign_from_user(wanted)
+        self._cluster.set_topics([partition.topic for partition in wanted])
         self._fetches.mark_changed()
 
     def assignment(self) -> set[TopicPartition]:
@@ -279,7 +281,7 @@ class ConsumerControl:
         return highwater
 
     def _state_of(self, partition: TopicPartition) -> TopicPartitionState:
-        _check_partitions([partition])
+        (partition,) = _partitions_of([partition])
         state = self._subscription.assignment.get(partition)
         if state is None:
             raise kafka_errors.IllegalStateError("Partition is not assigned")
@@ -287,8 +289,7 @@ class ConsumerControl:
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these partitions until `resume`. Any thread may call this."""
-        _check_partitions(partitions)
-        for partition in partitions:
+        for partition in _partitions_of(partitions):
             self._subscription.pause(partition)
         self._fetches.mark_changed()
 
@@ -299,14 +300,13 @@ class ConsumerControl:
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return data of these partitions again."""
-        _check_partitions(partitions)
-        for partition in partitions:
+        for partition in _partitions_of(partitions):
             self._subscription.resume(partition)
         self._fetches.mark_changed()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the position of an assigned partition. Raises ValueError for an offset below 0."""
-        _check_partitions([partition])
+        (partition,) = _partitions_of([partition])
         if not isinstance(offset, int) or offset < 0:
             raise ValueError("Offset must be int >= 0")
         state = self._subscription.assignment.get(partition)
@@ -326,7 +326,7 @@ class ConsumerControl:
         self._seek_to(OffsetResetStrategy.LATEST, partitions)
 
     def _seek_to(self, strategy: OffsetResetStrategy, partitions: Sequence[TopicPartition]) -> None:
-        _check_partitions(partitions)
+        partitions = _partitions_of(partitions)
         assigned = self.assignment()
         if not partitions and not assigned:
             raise ValueError("No partitions are currently assigned")
@@ -357,14 +357,16 @@ class ConsumerControl:
 
     def _committable(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None) -> Any:
         self._check_group()
-        return self._subscription.all_consumed_offsets() if offsets is None else offsets
+        if offsets is None:
+            return self._subscription.all_consumed_offsets()
+        return dict(zip(_partitions_of(offsets), offsets.values(), strict=True))
 
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> Any:
         """Request the committed offset of a partition; None if there is none. metadata: as OffsetAndMetadata."""
         self._check_group()
-        _check_partitions([partition])
+        (partition,) = _partitions_of([partition])
         found = self._coordinator.fetch_committed_offsets([partition], timeout_ms=timeout_ms).get(partition)
         return found if metadata or found is None else found.offset
 
@@ -452,6 +454,9 @@ def left_ms(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
 
 
-def _check_partitions(partitions: Iterable[Any]) -> None:
-    if not all(isinstance(partition, TopicPartition) for partition in partitions):
+def _partitions_of(partitions: Iterable[Any]) -> list[TopicPartition]:
+    """Return partitions as those of kafka-python. Raises TypeError for no TopicPartition, of it or of kafkafmt."""
+    found = list(partitions)
+    if not all(isinstance(partition, TopicPartition | OwnTopicPartition) for partition in found):
         raise TypeError("partitions must be TopicPartition namedtuples")
+    return [TopicPartition(*partition) for partition in found]

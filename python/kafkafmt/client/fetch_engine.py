@@ -30,6 +30,7 @@ from kafkafmt.client.fetch_memory import FetchMemory, ResponseMemory, lend_reser
 from kafkafmt.client.fetch_plan import FetchPlan
 from kafkafmt.client.fetch_queue import AbortedTransaction, Fetched, FetchQueue
 from kafkafmt.client.fetch_targets import PartitionProgress, Target
+from kafkafmt.memory.errors import MemoryBudgetError
 
 if TYPE_CHECKING:
     from _kafkafmt.streams.reservations import Reservation
@@ -180,7 +181,11 @@ class FetchEngine:
         """Send the next fetch to a broker. Return False if there is no memory for the response."""
         assert connection.versions is not None
         most = min(self._max_bytes, len(broker.session) * self._max_partition_bytes)
-        reservation = self._memory.reserve(most)
+        try:
+            reservation = self._memory.reserve(most)
+        except MemoryBudgetError as error:
+            self._queue.fail(error)
+            return False
         if reservation is None:
             self._queue.wake()  # the caller may hold bytes of paused partitions
             return False

@@ -48,12 +48,16 @@ class FetchMemory:
         """Reserve up to `most` bytes, at most half of the budget; None if they are not free, until `on_memory`.
 
         A reservation that was waited for may have fewer or more bytes.
+
+        Raises MemoryBudgetError if the budget is closed.
         """
         if self._served is not None:
             served, self._served = self._served, None
             return served
         if self._waiter is not None:
             return None
+        if self._budget.is_closed:
+            raise MemoryBudgetError(f"{self._budget.name} is closed: the consumer can fetch no more records")
         size = min(most, max(self._budget.total_bytes // 2, 1))
         found = self._budget.try_reserve(size)
         if found is None:
@@ -88,7 +92,9 @@ class FetchMemory:
         elif waiter.is_served:
             self._served = waiter.take()
             self._on_memory()
-        else:  # the budget is closed, or has become smaller
+        elif self._budget.is_closed:
+            self._on_memory()
+        else:  # the budget has become smaller
             self._io.call_later(self._retry_s, self._on_memory)
 
     def release_unused(self) -> None:

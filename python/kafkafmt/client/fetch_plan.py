@@ -40,6 +40,9 @@ class FetchPlan:
         self._control = control
         self._settings = settings
         self._max_partition_bytes = control.config["max_partition_fetch_bytes"]
+        self._max_queued_bytes = max(
+            self._max_partition_bytes, 1
+        )  # with 0, a partition without bytes is fetched
         self._backoff_s = control.config["retry_backoff_ms"] / 1000
         self._on_change = on_change
         self._partitions: dict[TopicPartition, PartitionProgress] = {}
@@ -118,7 +121,7 @@ class FetchPlan:
         is_wanted = not (
             partition.is_stopped
             or partition.target.is_paused
-            or partition.queued_bytes >= self._max_partition_bytes
+            or partition.queued_bytes >= self._max_queued_bytes
             or partition.offset >= self._stops.get(key, math.inf)
             or now < partition.not_before
         )

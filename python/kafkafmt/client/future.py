@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
@@ -50,9 +51,11 @@ class FutureRecordMetadata(RecordFuture):
     ) -> None:
         try:
             super()._call(callback, errback, args, kwargs)
-        except (Exception, KeyboardInterrupt):
+        except Exception:
             raise
-        except BaseException:  # it would end the I/O thread's turn, and other records would have no outcome
+        except BaseException as error:  # it would end the I/O thread, and other records would have no outcome
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # the user's: Python raises these in the main thread only
             log.exception("a callback of a record cannot end the program")
 
     def _timed_out(self, timeout: float | None) -> kafka_errors.KafkaTimeoutError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kafka.errors as kafka_errors
@@ -20,7 +21,7 @@ from kafkafmt.client.future import failed_send
 from kafkafmt.client.raw_option import is_raw, refuse_raw, with_raw_option
 from kafkafmt.client.raw_producer import RawProducer
 from kafkafmt.client.record_size import MAX_OVERHEAD, ensure_fits, most_bytes_of_headers
-from kafkafmt.types import TopicPartition, milliseconds
+from kafkafmt.types import TopicPartition, check_int, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -76,8 +77,8 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
     def _open(self, config: Mapping[str, Any]) -> None:
         super()._open(config)
         partitioner = config["partitioner"]
-        self._key_serializer = config["key_serializer"]
-        self._value_serializer = config["value_serializer"]
+        self._key_serializer = _with_headers(config["key_serializer"])
+        self._value_serializer = _with_headers(config["value_serializer"])
         self._chooses_by_key = type(partitioner) is DefaultPartitioner
         self._on_new_batch: Any = getattr(partitioner, "on_new_batch", None)
         if self._chooses_by_key and not (
@@ -105,6 +106,8 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
             raise ProducerClosedError("KafkaProducer already closed!")
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
+        if partition is not None:
+            check_int("partition", partition)
         if timestamp_ms is not None and type(timestamp_ms) is not int:
             timestamp_ms = milliseconds(timestamp_ms, "timestamp_ms")
         size = MAX_OVERHEAD
@@ -113,9 +116,9 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
         else:
             size += most_bytes_of_headers(headers)
         serializer = self._key_serializer
-        key_bytes = key if serializer is None else self._serialize(serializer, topic, headers, key)
+        key_bytes = key if serializer is None else serializer(topic, headers, key)
         serializer = self._value_serializer
-        value_bytes = value if serializer is None else self._serialize(serializer, topic, headers, value)
+        value_bytes = value if serializer is None else serializer(topic, headers, value)
         if type(key_bytes) not in _BYTES:
             raise TypeError(f"Unsupported type for serialized key: {type(key_bytes)}")
         if type(value_bytes) not in _BYTES:
@@ -283,12 +286,24 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
         finally:
             self._sender.wakeup()
 
-    def _serialize(self, serializer: Any, topic: str, headers: list[tuple[str, bytes]], data: Any) -> Any:
-        """Serialize a key or a value. Serializers of before kafka-python 3 do not take headers."""
-        try:
-            return serializer.serialize(topic, headers, data)
-        except TypeError:
-            return serializer.serialize(topic, data)
+
+def _with_headers(serializer: Any) -> Callable[[str, list[tuple[str, bytes]], Any], Any] | None:
+    """Return the function that serializes a key or a value; None without a serializer.
+
+    Serializers of before kafka-python 3 take no headers.
+    """
+    if serializer is None:
+        return None
+    serialize: Callable[..., Any] = serializer.serialize
+    try:
+        signature = inspect.signature(serialize)
+    except ValueError:  # a function in C without a signature
+        return serialize
+    try:
+        signature.bind("", [], None)
+    except TypeError:
+        return lambda topic, headers, data: serialize(topic, data)
+    return serialize
 
 
 def _future_of(records: ManyRecords) -> RecordsFuture:

@@ -15,7 +15,7 @@ from kafkafmt.client.base_producer import BaseProducer
 from kafkafmt.client.clock import monotonic_ms
 from kafkafmt.client.raw_option import with_raw_option
 from kafkafmt.client.topic_metadata import update_metadata
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import TopicPartition, check_int
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
@@ -120,6 +120,7 @@ class RawProducer(BaseProducer):
 
     def _await_partition(self, topic: str, partition: int) -> None:
         """Wait up to `max_block_ms` until the topic has the partition, as Kafka's producer does."""
+        check_int("partition", partition)
         deadline_ms = monotonic_ms() + self._max_block_ms
         while (
             partition >= 0

@@ -19,9 +19,11 @@ from typing import NamedTuple
 from _kafkafmt.streams.reservations import Account, Reservation, Waiter
 from kafkafmt._util.sizes import parse_size
 from kafkafmt.memory.errors import MemoryBudgetError
+from kafkafmt.types import check_int
 
 _asking = threading.local()
-_naming = threading.Lock()  # guards the lists of children; nothing waits under it
+# Guards the lists of children; nothing waits under it. A finalizer may close a child while its thread names another.
+_naming = threading.RLock()
 
 
 class Usage(NamedTuple):
@@ -66,7 +68,7 @@ class MemoryBudget(Account):
         """
         size = None if total_bytes is None else parse_size(total_bytes)
         with _naming:
-            taken = {child.name.removeprefix(f"{self.name}.") for child in self._children}
+            taken = {child.name.removeprefix(f"{self.name}.") for child in tuple(self._children)}
             number, unique = 1, name
             while unique in taken:
                 number += 1
@@ -198,8 +200,9 @@ class MemoryBudget(Account):
         """Reserve `count` shares of equal size, one for each process; each counts here until it is released.
 
         total_bytes: of all shares; None: all bytes that are free. Raises MemoryBudgetError if fewer bytes are free, or
-        fewer than one byte for each share; ValueError if `count` is below 1.
+        fewer than one byte for each share; ValueError if `count` is below 1, and TypeError if it is no integer.
         """
+        check_int("count", count)
         if count < 1:
             raise ValueError(f"count: expected 1 or more, found {count}")
         size = self.available_bytes if total_bytes is None else parse_size(total_bytes)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkafmt._util.sizes import MIB, at_least_text, parse_named_size, size_text
@@ -51,6 +52,7 @@ _LEAST_SIZES = {
     "write_buffer_bytes": LEAST_WRITE_BUFFER_BYTES,
     "least_batch_bytes": 1,
 }
+_REQUIRED_SIZES = ("total_bytes", "reserved_bytes", "least_batch_bytes")
 _CALCULATED: Final[Any] = None
 
 
@@ -201,8 +203,10 @@ class MemoryPlan:
         _count("max_write_buffer_number", self.max_write_buffer_number, 1)
         for name, least in _LEAST_SIZES.items():
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or name in _REQUIRED_SIZES:
                 object.__setattr__(self, name, parse_named_size(name, value, least=least))
+        if not isinstance(self.store_kind, StoreKind):
+            raise TypeError(f"store_kind: expected a StoreKind, found {self.store_kind!r}")
         if self.store_kind is StoreKind.IN_MEMORY:
             for name in ("block_cache_bytes", "write_buffer_bytes"):
                 if getattr(self, name) is not None:
@@ -270,10 +274,14 @@ class MemoryPlan:
     def rebalance(self, tasks: Sequence[Sequence[Task]]) -> tuple[ThreadPlan, ...]:
         """Calculate the plans of all threads. tasks: a list of tasks for each thread.
 
-        Raises and logs as `thread_plan`, once for all threads; ValueError if `tasks` has not one list for each thread.
+        Raises and logs as `thread_plan`, once for all threads; ValueError if `tasks` has not one list for each thread,
+        or a task has a negative number.
         """
         if len(tasks) != self.threads:
             raise ValueError(f"tasks: expected a list for each of {self.threads} threads, found {len(tasks)}")
+        for task in chain.from_iterable(tasks):
+            _count("partitions", task.partitions, 0)
+            _count("stores", task.stores, 0)
         sums = [Task(sum(task.partitions for task in of), sum(task.stores for task in of)) for of in tasks]
         self._ensure_floor(max(sums, key=self._floor_of))
         sharing = sum(1 for one in sums if one.stores)
@@ -421,7 +429,11 @@ class MemoryPlan:
 
 
 def spread(tasks: Iterable[Task], threads: int) -> list[list[Task]]:
-    """Distribute tasks over threads in turn; the numbers of tasks differ by one at most."""
+    """Distribute tasks over threads in turn; the numbers of tasks differ by one at most.
+
+    Raises ValueError for less than one thread.
+    """
+    _count("threads", threads, 1)
     of_threads: list[list[Task]] = [[] for _ in range(threads)]
     for number, task in enumerate(tasks):
         of_threads[number % threads].append(task)

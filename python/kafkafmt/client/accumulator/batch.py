@@ -16,6 +16,7 @@ from _kafkafmt.client.appending import BatchState
 from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
 from kafkafmt.build.builder import build_writable
 from kafkafmt.client.accumulator.sequences import ProducerState
+from kafkafmt.types import check_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,9 +147,15 @@ class ProducerBatch(BatchState):
 
     @property
     def data(self) -> Buffer:
-        """The bytes that are sent, until the batch is deallocated."""
-        assert self._data is not None, "a batch is closed before it is sent"
-        return self._data
+        """The bytes that are sent, until the batch is deallocated.
+
+        Raises RuntimeError for a batch that was not drained yet, and for one without its bytes.
+        """
+        data = self._data
+        if data is None:
+            lack = "its bytes were freed" if self._builder is None else "it is open, and was not drained"
+            raise RuntimeError(f"{self!r}: expected the bytes of a drained batch: {lack}")
+        return data
 
     @property
     def size_in_bytes(self) -> int:
@@ -231,13 +238,24 @@ class ProducerBatch(BatchState):
         return all(part.is_wholly_done for part in self._parts) if self._parts else self.is_done
 
     def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
-        """Mark it as acknowledged. Return False, and change nothing, if it was done or split before."""
+        """Mark it as acknowledged. Return False, and change nothing, if it was done or split before.
+
+        Raises TypeError for an offset or a time that is no integer.
+        """
+        check_int("base_offset", base_offset)
+        check_int("log_append_time", log_append_time)
         return self._finish(Outcome(base_offset, log_append_time))
 
     def complete_exceptionally(
         self, exception: Exception, exception_of: Callable[[int], Exception] | None = None
     ) -> bool:
-        """Mark it as failed, with `exception` or the `exception_of` each record's index. Return as `complete`."""
+        """Mark it as failed, with `exception` or the `exception_of` each record's index. Return as `complete`.
+
+        Raises TypeError for an object that is no exception.
+        """
+        ensure_exception("exception", exception)
+        if not (exception_of is None or callable(exception_of)):
+            raise TypeError(f"exception_of: expected a function, found {exception_of!r}")
         return self._finish(Outcome(error=exception_of or (lambda index: exception)))
 
     def split_into(self, parts: Sequence[ProducerBatch]) -> None:
@@ -323,11 +341,19 @@ class ProducerBatch(BatchState):
         self._count = count
         self.builder = None
         self._builder = None
+        end: BaseException | None = None
         try:
             for _, listener in listeners:
-                _call(listener)
+                try:
+                    _call(listener)
+                except (
+                    BaseException
+                ) as error:  # such as SystemExit: it ends the program after the other callbacks
+                    end = end or error
         finally:
             self._finish_waits()
+        if end is not None:
+            raise end
         return True
 
     def _await_finish(self, timeout: float) -> bool:
@@ -346,6 +372,12 @@ class ProducerBatch(BatchState):
 
     def __repr__(self) -> str:
         return f"<ProducerBatch of {self.record_count} records for {self.topic_partition}>"
+
+
+def ensure_exception(name: str, value: object) -> None:
+    """Raise TypeError, with the name of the argument, if a value is no exception."""
+    if not isinstance(value, Exception):
+        raise TypeError(f"{name}: expected an exception, found {value!r}")
 
 
 def _call(listener: Callable[[], None]) -> None:

@@ -22,4 +22,4 @@ class PossiblyDeliveredError(RuntimeError):
 
 
 class AccumulatorClosedError(RuntimeError):
-    """The accumulator is closed and takes no more records, or it was aborted."""
+    """The accumulator is closed and takes no more records."""

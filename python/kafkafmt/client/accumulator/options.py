@@ -16,6 +16,7 @@ _LEAST = {
     "retry_backoff_ms": 0,
     "max_block_ms": 0,
 }
+_SIZES = ("batch_size", "buffer_memory")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class AccumulatorOptions:
     retry_backoff_ms: the pause after a failed attempt.
     max_block_ms: how long `append` waits for memory at most.
 
-    Raises ValueError for a number out of range and an invalid level, TypeError for a value that is not a number.
+    Raises ValueError for a number out of range and an invalid level. Raises TypeError for a value that is not a number,
+    and for a size that is not an int.
     """
 
     batch_size: int = DEFAULT_BATCH_SIZE
@@ -45,8 +47,10 @@ class AccumulatorOptions:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if not isinstance(value, (int, float)):
-                raise TypeError(f"{name}: expected a number, found {value!r}")
+            is_size = name in _SIZES
+            if isinstance(value, bool) or not isinstance(value, int if is_size else (int, float)):
+                expected = "a number of bytes" if is_size else "a number"
+                raise TypeError(f"{name}: expected {expected}, found {value!r}")
             if not value >= least:
                 raise ValueError(f"{name}: expected {least} or more, found {value}")
         codecs.check_level(self.codec, self.level)

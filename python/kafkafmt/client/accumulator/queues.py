@@ -78,6 +78,11 @@ class BatchQueues:
                 self.capacities[topic_partition] = builder.next_capacity
             batch.end_appends()
 
+    def is_waiting(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch is in the queue of its partition."""
+        with self.lock:
+            return batch in self._queues.get(batch.topic_partition, ())
+
     def put_back(self, batches: Iterable[ProducerBatch]) -> None:
         """Return taken batches to their places in the queues, except those that were forgotten meanwhile."""
         with self.lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from kafkafmt.client.accumulator.sender_side import SenderSide
 from kafkafmt.columns.write import column_rows
 from kafkafmt.memory.budget import MemoryBudget
 from kafkafmt.memory.errors import MemoryBudgetError
-from kafkafmt.types import milliseconds
+from kafkafmt.types import TopicPartition, check_int, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from _kafkafmt.streams.reservations import Reservation
     from kafkafmt.build.estimator import RatioEstimator
+    from kafkafmt.client.accumulator.queues import BatchQueues
     from kafkafmt.client.accumulator.sequences import Sequences
     from kafkafmt.columns.write import Binary, Headers, Timestamps
-    from kafkafmt.types import TopicPartition
-
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,12 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         sequences: Sequences | None = None,
         wakeup: Callable[[], None] = lambda: None,
     ) -> None:
+        if not isinstance(options, AccumulatorOptions | None):
+            raise TypeError(f"options: expected AccumulatorOptions, found {options!r}")
+        if not isinstance(budget, MemoryBudget | None):
+            raise TypeError(f"budget: expected a MemoryBudget, found {budget!r}")
         options = options or AccumulatorOptions()
-        size = int(options.buffer_memory)
+        size = options.buffer_memory
         super().__init__(
             options,
             budget=MemoryBudget(size, _NAME) if budget is None else budget.child(_NAME, size),
@@ -95,6 +99,8 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
             held_until_ms=held_until_ms,
             sequences=sequences,
         )
+        if budget is not None:
+            weakref.finalize(self, _release, self.budget, self._queues).atexit = False
         self._wakeup = wakeup
         # Waiting callers get bytes once batches are delivered: the sender must not wait for `linger_ms`.
         self.budget.on_pressure(lambda wanted: wakeup())
@@ -116,10 +122,12 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         abort_on_new_batch: bool,
     ) -> tuple[RecordFuture, bool] | None:
         """Append a record that the native `append` does not take: it needs memory, or is not of the usual types."""
+        if type(topic_partition) is not TopicPartition:
+            topic_partition = _as_partition(topic_partition)
         if type(timestamp) is not int:
             timestamp = milliseconds(timestamp)
         if headers and not hasattr(headers, "__len__"):
-            raise TypeError("headers: expected a sequence, found an iterator, which can be read only once")
+            raise TypeError(f"headers: expected a sequence of pairs, found {headers!r}")
         new: ProducerBatch | None = None
         ended: list[ProducerBatch] = []
         is_news = False
@@ -177,7 +185,8 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
     ) -> int:
         """Append a record to an open batch. Return the number of records; 0 if there is no room. The lock is held."""
         builder = batch.builder
-        assert builder is not None
+        if builder is None:  # its future's batch was completed while it was open
+            return 0
         count = builder.try_append(timestamp, key, value, headers)
         missing = 0 if count else builder.missing_bytes
         if missing and self._makes_room(batch, builder, missing):
@@ -251,6 +260,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
 
         Raises as `append` does. The error has the future of the records that were appended before, as `appended`.
         """
+        topic_partition = _as_partition(topic_partition)
         parts = column_rows(timestamps, keys, values, headers)
         spans: list[RecordSpan] = []
         try:
@@ -285,6 +295,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
 
         Raises as `append_columns` does, and ValueError for batches of format v0 or v1.
         """
+        topic_partition = _as_partition(topic_partition)
         spans: list[RecordSpan] = []
         try:
             keeps_state = self._sequences is not None  # it is overwritten when the batch is drained
@@ -383,10 +394,30 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         except MemoryBudgetError as error:
             if self._closed:
                 raise self._error_when_closed() from None
+            records = f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes"
+            if self.budget.is_closed:
+                raise self.buffer_exhausted_error(f"{records}: no room: the budget is closed") from error
             raise self.buffer_exhausted_error(
-                f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes: no room after "
-                f"{wait_ms:.0f} ms: {self._queues.incomplete_count} batches that are not delivered hold "
-                f"{self.budget.held_bytes} of {self.budget.total_bytes} bytes (buffer_memory)"
+                f"{records}: no room after {wait_ms:.0f} ms: {self._queues.incomplete_count} batches that are not "
+                f"delivered hold {self.budget.held_bytes} of {self.budget.total_bytes} bytes (buffer_memory)"
             ) from error
         batch.begin(batch.created_ms + (time.monotonic() - began) * 1000)
         return reservation
+
+
+def _release(budget: MemoryBudget, queues: BatchQueues) -> None:
+    """Give the bytes of an accumulator that was dropped back to the budget that it shares."""
+    budget.close()
+    for batch in queues.incomplete():
+        queues.forget(batch)
+
+
+def _as_partition(topic_partition: object) -> TopicPartition:
+    """Return a partition that may be given as any (topic, number). Raises TypeError for other objects."""
+    if not (isinstance(topic_partition, tuple) and len(topic_partition) == 2):
+        raise TypeError(f"topic_partition: expected a TopicPartition, found {topic_partition!r}")
+    topic, partition = topic_partition
+    if not isinstance(topic, str):
+        raise TypeError(f"topic_partition: expected a topic and a number, found {topic_partition!r}")
+    check_int("topic_partition", partition)
+    return TopicPartition(topic, partition)

@@ -9,12 +9,14 @@ split before it is sent. A batch that a broker refuses as too large is split, to
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kafkafmt.client.accumulator.batch import ProducerBatch
+from kafkafmt.client.accumulator.batch import ProducerBatch, ensure_exception
 from kafkafmt.client.accumulator.errors import PossiblyDeliveredError
 from kafkafmt.client.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.client.accumulator.options import AccumulatorOptions
@@ -28,6 +30,18 @@ if TYPE_CHECKING:
     from kafkafmt.client.accumulator.sequences import Sequences
     from kafkafmt.memory.budget import MemoryBudget
     from kafkafmt.types import TopicPartition
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _without_errors_of_estimators() -> Iterator[None]:
+    """Log an error of a caller's estimator: the records are sent, whatever it has learned."""
+    try:
+        yield
+    except Exception:
+        log.exception("the estimator failed to learn from a batch")
 
 
 class PartitionLeaders(Protocol):
@@ -215,8 +229,11 @@ class SenderSide:
         if batch.is_unobserved or self._compress(batch):
             batch.is_unobserved = False
             if self.options.codec != Codec.NONE and batch.was_half_full:
-                topic = batch.topic_partition.topic
-                self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
+                with _without_errors_of_estimators():
+                    self._observe(batch)
+
+    def _observe(self, batch: ProducerBatch) -> None:
+        self.estimator.observe(batch.topic_partition.topic, self.options.codec, batch.compression_ratio)
 
     def _compress(self, batch: ProducerBatch) -> bool:
         """Close a batch, and release the memory that it does not need then. Return False if that was done before."""
@@ -261,9 +278,10 @@ class SenderSide:
     # Retries, splits and failures
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
-        """Send a batch again, after `retry_backoff_ms`, unless it was aborted meanwhile."""
-        batch.retry(now_ms)
-        self._queues.put_back([batch])
+        """Send a batch again, after `retry_backoff_ms`, unless it was aborted meanwhile or waits already."""
+        if not self._queues.is_waiting(batch):
+            batch.retry(now_ms)
+            self._queues.put_back([batch])
 
     def split_and_reenqueue(self, batch: ProducerBatch, now_ms: float) -> int:
         """Split a batch that its broker refused as too large, and queue the parts. Return how many (KIP-126).
@@ -276,10 +294,13 @@ class SenderSide:
         accepts the first part. A broker that has the whole refuses that part as out of order. Such parts are only sent
         with the producer id and epoch of the whole; once these have changed, they fail with PossiblyDeliveredError.
 
-        Raises RecordTooLargeError for a batch of one record.
+        Raises RecordTooLargeError for a batch of one record, and RuntimeError for a batch that was not drained or was
+        deallocated.
         """
         if batch.is_done:
             return 0
+        if self._queues.is_waiting(batch):
+            raise RuntimeError(f"{batch!r}: expected a batch that was drained, found one that waits")
         if batch.record_count < 2:
             raise self.record_too_large_error(f"{batch!r} of {batch.size_in_bytes} bytes: it cannot be split")
         limit = self._max_message_bytes(batch.topic_partition.topic)
@@ -316,11 +337,11 @@ class SenderSide:
         if len(parts) > 1:  # a batch of one record fails, and was not split
             self.metrics.record_split(now_ms, was_refused=was_refused)
         if was_refused:
-            topic = batch.topic_partition.topic
-            self.estimator.reset(topic)
-            # As Kafka's RecordAccumulator.splitAndReenqueue: if compression made the batch larger, it may do so again.
-            if batch.compression_ratio > 1:
-                self.estimator.observe(topic, self.options.codec, batch.compression_ratio)
+            with _without_errors_of_estimators():
+                self.estimator.reset(batch.topic_partition.topic)
+                # As Kafka's splitAndReenqueue: if compression made the batch larger, it may do so again.
+                if batch.compression_ratio > 1:
+                    self._observe(batch)
             if self._sequences is not None and batch.producer_state is not None:
                 self._sequences.take_back(batch.topic_partition, batch.producer_state)
         self._fail([(part, self._too_large(part, max_size)) for part in too_large])
@@ -403,9 +424,9 @@ class SenderSide:
             self.end_flush()
 
     def end_flush(self) -> None:
-        """End a flush that `begin_flush` began, without waiting for its completion."""
+        """End a flush that `begin_flush` began, without waiting for its completion. Do nothing if there is none."""
         with self._lock:
-            self._flushes -= 1
+            self._flushes = max(self._flushes - 1, 0)
 
     def close(self) -> None:
         """Refuse further records, also of callers that wait for memory. Waiting batches become ready."""
@@ -422,7 +443,10 @@ class SenderSide:
 
         undrained_only: fail only waiting batches that no broker can have, for a transaction that aborts. Batches that
             may have arrived are kept: only the broker's response can tell whether their sequence numbers are used.
+
+        Raises TypeError for an error that is no exception.
         """
+        ensure_exception("error", error)
         in_flight: list[ProducerBatch] = []
         if undrained_only:
             waiting = self._queues.take_all(lambda batch: True)

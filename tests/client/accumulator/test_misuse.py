@@ -1,0 +1,249 @@
+"""Wrong calls of an accumulator are refused by name, and it works afterwards."""
+
+from __future__ import annotations
+
+import gc
+import random
+from typing import Any
+
+import pytest
+from kafka.structs import TopicPartition as KafkaTopicPartition
+
+import kafkafmt as kf
+from client.accumulator.partitions import (
+    DAY,
+    TP,
+    Leaders,
+    Sender,
+    accumulator_of,
+    append,
+    assert_nothing_left,
+    numbered,
+    values_in,
+)
+from kafkafmt import BufferExhaustedError, MemoryBudget, RecentRatioEstimator
+from kafkafmt.client.accumulator import AccumulatorOptions, ProducerBatch, RecordAccumulator
+
+FAILED = RuntimeError("failed")
+
+
+class Estimator(RecentRatioEstimator):
+    contingency_factor = 1.05
+
+
+def drained(accumulator: RecordAccumulator) -> ProducerBatch:
+    (batch,) = Sender(accumulator).drain()
+    return batch
+
+
+# Outcomes
+
+
+@pytest.mark.parametrize(
+    ("complete", "name"),
+    [
+        (lambda batch: batch.complete("x"), "base_offset"),
+        (lambda batch: batch.complete(0, "x"), "log_append_time"),
+        (lambda batch: batch.complete_exceptionally(None), "exception"),
+        (lambda batch: batch.complete_exceptionally("x"), "exception"),
+        (lambda batch: batch.complete_exceptionally(RuntimeError), "exception"),
+        (lambda batch: batch.complete_exceptionally(FAILED, FAILED), "exception_of"),
+    ],
+)
+def test_outcome_when_it_is_of_another_type_then_refused_and_the_batch_is_not_done(complete, name):
+    accumulator = accumulator_of()
+    future = append(accumulator)
+    batch = drained(accumulator)
+    with pytest.raises(TypeError, match=f"^{name}: expected an? "):
+        complete(batch)
+    assert not future.is_done
+    assert batch.complete(7)
+    assert future.get(0).offset == 7
+
+
+def test_abort_when_its_error_is_no_exception_then_refused_and_nothing_is_lost():
+    accumulator = accumulator_of()
+    append(accumulator)
+    with pytest.raises(TypeError, match=r"^error: expected an exception, found None"):
+        accumulator.abort(None)
+    assert Sender(accumulator).send() == 1
+
+
+def test_append_when_a_caller_has_completed_the_open_batch_then_it_begins_another():
+    accumulator = accumulator_of()
+    append(accumulator, b"first").batch.complete(0)
+    future = append(accumulator, b"second")
+    sender = Sender(accumulator)
+    sender.send()
+    assert sender.logs[TP].values == [b"second"]
+    assert future.is_done
+    assert_nothing_left(accumulator)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("is_drained", [True, False])
+def test_reenqueue_when_the_batch_waits_already_then_it_is_sent_once(is_drained):
+    accumulator = accumulator_of(retry_backoff_ms=0)
+    batch = append(accumulator).batch
+    if is_drained:
+        assert drained(accumulator) is batch
+        accumulator.muted.clear()
+    accumulator.reenqueue(batch, 0)
+    accumulator.reenqueue(batch, 0)
+    assert batch.attempts == is_drained
+    sender = Sender(accumulator)
+    assert sender.send() == 1
+    assert_nothing_left(accumulator)
+
+
+def test_split_when_the_batch_waits_then_refused_and_it_is_sent_once():
+    accumulator = accumulator_of()
+    batch, _ = (append(accumulator, value).batch for value in numbered(range(2)))
+    with pytest.raises(RuntimeError, match="expected a batch that was drained, found one that waits"):
+        accumulator.split_and_reenqueue(batch, 0)
+    assert Sender(accumulator).send() == 1
+    assert_nothing_left(accumulator)
+
+
+def test_bytes_when_the_batch_is_open_or_deallocated_then_the_error_says_so():
+    accumulator = accumulator_of()
+    batch, _ = (append(accumulator, value).batch for value in numbered(range(2)))
+    with pytest.raises(RuntimeError, match=r"clicks-0>: expected .*: it is open, and was not drained"):
+        _ = batch.data
+    assert drained(accumulator) is batch
+    assert values_in(batch) == numbered(range(2))
+    accumulator.deallocate(batch)
+    for use in (lambda: batch.data, lambda: accumulator.split_and_reenqueue(batch, 0)):
+        with pytest.raises(RuntimeError, match=r"clicks-0>: expected .*: its bytes were freed"):
+            use()
+
+
+# Partitions and records
+
+
+@pytest.mark.parametrize("as_given", [tuple, lambda tp: KafkaTopicPartition(*tp)])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_partition_when_it_is_another_tuple_then_it_is_the_same_partition(as_given, is_open):
+    accumulator = accumulator_of()
+    if is_open:
+        append(accumulator)
+    future = append(accumulator, tp=as_given(TP))
+    assert append(accumulator).batch is future.batch
+    Sender(accumulator).send()
+    assert future.get(0).topic == TP.topic
+
+
+@pytest.mark.parametrize("wrong", ["ab", ("t",), ("t", 0, 1), ("t", 1.5), ("t", None), (b"t", 0), 5, None])
+def test_partition_when_it_is_none_then_refused(wrong):
+    accumulator = accumulator_of()
+    with pytest.raises(TypeError, match=r"^topic_partition: expected "):
+        append(accumulator, tp=wrong)
+    with pytest.raises(TypeError, match=r"^topic_partition: expected "):
+        accumulator.append_columns(wrong, [DAY], None, [b"value"], now_ms=0)
+    append(accumulator)
+    Sender(accumulator).send()
+    assert_nothing_left(accumulator)
+
+
+@pytest.mark.parametrize("headers", [5, iter([("a", b"b")])])
+def test_headers_when_they_are_no_sequence_then_refused_with_what_was_found(headers):
+    with pytest.raises(
+        TypeError, match=f"^headers: expected a sequence of pairs, found .*{type(headers).__name__}|5"
+    ):
+        append(accumulator_of(), headers=headers)
+
+
+# Options
+
+
+@pytest.mark.parametrize("name", ["batch_size", "buffer_memory"])
+@pytest.mark.parametrize("value", [1.5, True, float("inf"), "1m", None])
+def test_size_when_it_is_no_int_then_named(name, value):
+    with pytest.raises(TypeError, match=f"^{name}: expected a number of bytes, found {value!r}"):
+        AccumulatorOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"options": "x"}, "options: expected AccumulatorOptions, found 'x'"),
+        ({"budget": 5}, "budget: expected a MemoryBudget, found 5"),
+        ({"estimator": Estimator}, "estimator: expected one of .*, found <class"),
+    ],
+)
+def test_accumulator_when_an_argument_is_of_another_type_then_named(arguments: dict[str, Any], message: str):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        RecordAccumulator(**arguments)
+
+
+# Budgets and flushes
+
+
+def test_append_when_the_shared_budget_is_closed_then_the_error_says_so():
+    total = MemoryBudget(64 * 1024)
+    accumulator = accumulator_of(budget=total)
+    total.close()
+    with pytest.raises(BufferExhaustedError, match=r"clicks-0 of .* bytes: no room: the budget is closed$"):
+        append(accumulator)
+
+
+@pytest.mark.parametrize("is_drained", [True, False])
+def test_shared_budget_when_an_accumulator_is_dropped_then_it_has_its_bytes_again(is_drained):
+    total = MemoryBudget(64 * 1024)
+    accumulator = accumulator_of(budget=total)
+    future = append(accumulator)
+    if is_drained:
+        drained(accumulator)
+    assert total.held_bytes
+    del accumulator
+    gc.collect()
+    assert [(usage.name, usage.held_bytes) for usage in total.usage()] == [("total", 0)]
+    assert not future.is_done
+
+
+def test_flush_when_one_was_awaited_that_had_not_begun_then_the_next_one_flushes():
+    accumulator = accumulator_of(linger_ms=1000)
+    accumulator.await_flush_completion(0)
+    append(accumulator)
+    accumulator.begin_flush()
+    assert accumulator.flush_in_progress
+    assert accumulator.ready(Leaders(), 0).nodes == {0}
+
+
+# Functions of callers
+
+
+@pytest.mark.parametrize("method", ["observe", "reset"])
+def test_estimator_when_it_fails_to_learn_then_the_records_are_sent(method, caplog):
+    class Failing(RecentRatioEstimator):
+        pass
+
+    def fail(*_: object) -> float:
+        raise RuntimeError("no estimate")
+
+    setattr(Failing, method, fail)
+    accumulator = accumulator_of(estimator=Failing(), codec=kf.Codec.LZ4, batch_size=1000)
+    futures = [append(accumulator, random.Random(number).randbytes(50)) for number in range(40)]
+    sender = Sender(accumulator, 500)
+    sender.send()
+    assert sender.refused
+    assert [future.get(0).offset for future in futures] == list(range(40))
+    assert "the estimator failed to learn" in caplog.text
+    assert_nothing_left(accumulator)
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_callback_when_it_ends_the_program_then_later_ones_are_called_before(end):
+    accumulator = accumulator_of()
+    called: list[object] = []
+
+    def raise_end(_: object) -> None:
+        raise end
+
+    append(accumulator).add_callback(raise_end).add_callback(called.append)
+    append(accumulator).add_callback(called.append)
+    with pytest.raises(end):
+        drained(accumulator).complete(0)
+    assert len(called) == 2
