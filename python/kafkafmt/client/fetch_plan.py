@@ -40,9 +40,8 @@ class FetchPlan:
         self._control = control
         self._settings = settings
         self._max_partition_bytes = control.config["max_partition_fetch_bytes"]
-        self._max_queued_bytes = max(
-            self._max_partition_bytes, 1
-        )  # with 0, a partition without bytes is fetched
+        # A partition is fetched if it has fewer bytes than these in the queue: with 0, none would ever be.
+        self._max_queued_bytes = max(self._max_partition_bytes, 1)
         self._backoff_s = control.config["retry_backoff_ms"] / 1000
         self._on_change = on_change
         self._partitions: dict[TopicPartition, PartitionProgress] = {}

@@ -348,7 +348,7 @@ class ProducerBatch(BatchState):
                     _call(listener)
                 except (
                     BaseException
-                ) as error:  # such as SystemExit: it ends the program after the other callbacks
+                ) as error:  # SystemExit, say: it ends the program after the other callbacks
                     end = end or error
         finally:
             self._finish_waits()
