@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from kafka.errors import UnsupportedVersionError
 from kafka.protocol.api_key import ApiKey
 
+from endpoints.endpoint_here import connect, serving
+from endpoints.fetched import partitions
+from endpoints.requests import Wanted, fetch
+from gateway.gateway_here import gateway_to
 from kafkafmt.gateway.down_conversion import DownConversionPolicy
+from log.samples import batches, put_segment
+from serve.test_alter_configs import OLD_FETCH, SET, incremental, replaced
 
 ENABLE = "message.downconversion.enable"
 
@@ -68,3 +77,33 @@ def test_kip_283_public_interfaces_when_the_cluster_answers_during_a_change_then
         assert not await policy.converts("orders", cluster)  # type: ignore[arg-type]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_of_broker", [False, True], ids=["port of the cluster", "port of a broker"])
+@pytest.mark.parametrize(
+    "altering",
+    [replaced("t", (ENABLE, "false")), incremental("t", (ENABLE, SET, "false"))],
+    ids=["all", "one"],
+)
+def test_kip_283_public_interfaces_when_a_client_has_the_answer_to_its_change_then_it_applies(
+    tmp_path: Path, altering: Any, is_of_broker: bool
+) -> None:
+    put_segment(tmp_path / "t-0", 0, batches(0, 3))
+
+    async def scenario() -> list[int]:
+        codes = []
+        async with (
+            serving(tmp_path, allow_alter_configs=True) as here,
+            gateway_to(here.endpoint.address) as (gateway, port),
+        ):
+            host, port_of_all = gateway.address
+            with await connect((host, port if is_of_broker else port_of_all)) as client:
+                for alters in (False, True):
+                    if alters:
+                        (altered,) = (await client.ask(altering, 1)).responses
+                        codes.append(altered.error_code)
+                    fetched = partitions(await client.ask(fetch(Wanted("t")), OLD_FETCH))["t", 0]
+                    codes.append(fetched.error_code)
+        return codes
+
+    assert asyncio.run(scenario()) == [0, 0, UnsupportedVersionError.errno]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from pathlib import Path
 
 import pytest
 from kafka.protocol.api_key import ApiKey
 
-from endpoints.endpoint_here import HOST, SECONDS, Client, serving
+from endpoints.endpoint_here import HOST, SECONDS, connect, serving
 from endpoints.fetched import ask, read
 from endpoints.requests import Wanted, fetch
-from kafkafmt.gateway.cluster import Address
-from kafkafmt.gateway.endpoint import Gateway
-from kafkafmt.gateway.options import GatewayOptions
-from kafkafmt.server.listener import listen
+from gateway.gateway_here import gateway_to
 from log.samples import batches, put_segment
 from serve.produced import ALL, NONE, batch, produce
 
@@ -72,11 +68,8 @@ def test_drain_when_a_produce_request_waits_for_the_cluster_then_its_records_arr
         async with serving(tmp_path, allow_produce=True) as here:
             relay = HoldingRelay(here.endpoint.address, api_key, number)
             server = await asyncio.start_server(relay.serve, HOST, 0)
-            address = Address(*server.sockets[0].getsockname()[:2])
-            with listen(HOST, 0) as listener:
-                gateway = Gateway(GatewayOptions(servers=(address,)), listener)
-                draining = asyncio.create_task(gateway.serve())
-                request = produce(batch(1, magic=1 if version < 3 else 2), acks=acks)
+            request = produce(batch(1, magic=1 if version < 3 else 2), acks=acks)
+            async with gateway_to(server.sockets[0].getsockname()[:2]) as (gateway, _):
                 with await connect(gateway.address) as client:
                     await client.send(request, version)
                     await asyncio.wait_for(relay.held.wait(), SECONDS)
@@ -86,7 +79,6 @@ def test_drain_when_a_produce_request_waits_for_the_cluster_then_its_records_arr
                         (topic,) = (await client.answer(request, version)).responses
                         assert topic.partition_responses[0].error_code == 0
                     assert await client.is_closed()
-                await asyncio.wait_for(draining, SECONDS)
             # The endpoint may not have read the request yet, which has no answer.
             found = await ask(here, fetch(Wanted("t", 0, STORED), max_wait_ms=10_000), 12)
             assert read(found["t", 0], STORED) == [STORED]
@@ -94,10 +86,3 @@ def test_drain_when_a_produce_request_waits_for_the_cluster_then_its_records_arr
             await server.wait_closed()
 
     asyncio.run(scenario())
-
-
-async def connect(address: tuple[str, int]) -> Client:
-    connection = socket.socket()
-    connection.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(connection, address)
-    return Client(connection)

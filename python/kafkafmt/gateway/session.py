@@ -15,7 +15,7 @@ from kafkafmt.gateway.coordinated import CoordinatedResponse
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.leader_requests import LeaderRequests
-from kafkafmt.gateway.passing import PassedResponse, PassedResponses, framed
+from kafkafmt.gateway.passing import AlteringResponse, PassedResponse, PassedResponses, framed
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
 from kafkafmt.gateway.splitting import SPLITS, ask_split, is_split
@@ -152,10 +152,13 @@ class ClientSession:
         upstream = await self._upstream_of(broker, key)
         await upstream.wait_free()
         connection = upstream.connection
-        response = PassedResponse(self._passed, connection)
         if key is not None:
             forget = partial(self.upstreams.view.forget_coordinator, broker, key)
-            response = CoordinatedResponse(self._passed, connection, forget)
+            response: PassedResponse = CoordinatedResponse(self._passed, connection, forget)
+        elif head.api_key in _ALTERING:
+            response = AlteringResponse(self._passed, connection, self.fetching.configs_changed)
+        else:
+            response = PassedResponse(self._passed, connection)
         self._passed.expect(response)
         # The client has a limit of its own for each request: a group may take minutes to rebalance.
         connection.send_passing(framed(frame), head.correlation_id, response, math.inf)

@@ -209,7 +209,13 @@ def test_metadata_of_a_log_with_a_checkpoint_of_nonsense_has_no_leader_epoch(
 @pytest.mark.parametrize(
     "text",
     ["0\n3\n0 0", "0\n-1\n0 0\n", "0\n1\n0 0\n1 5\n", "0\n2\n1 0\n0 5\n", "0\n2\n0 5\n1 0\n"],
-    ids=["too few entries", "a negative count", "too many entries", "descending epochs", "descending offsets"],
+    ids=[
+        "too few entries",
+        "a negative count",
+        "too many entries",
+        "descending epochs",
+        "descending offsets",
+    ],
 )
 def test_metadata_when_brokers_would_not_read_the_checkpoint_then_has_no_leader_epoch(
     changing_apis: dict[int, Handler], log_directory: Path, text: str
