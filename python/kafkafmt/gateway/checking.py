@@ -136,7 +136,6 @@ class _Cluster(NamedTuple):
 
     versions: Mapping[int, range]
     release: str
-    upstream: Upstream
     brokers: Mapping[int, Address]
 
     @classmethod
@@ -166,7 +165,7 @@ class _Cluster(NamedTuple):
         found = reached.connection.versions
         assert found is not None
         release = ".".join(map(str, found.broker_version or ()))
-        return cls(reached.versions(), release, reached, brokers)
+        return cls(reached.versions(), release, brokers)
 
     def report(self) -> Iterator[_Found]:
         """Yield what clients of each release can do."""
