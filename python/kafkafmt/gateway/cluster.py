@@ -10,8 +10,8 @@ from uuid import UUID
 from kafka import errors
 from kafka.protocol.api_key import ApiKey
 
+from kafkafmt.gateway.broker_versions import VersionsForStrangers
 from kafkafmt.gateway.routes import Broker
-from kafkafmt.gateway.told_versions import VersionsForStrangers
 from kafkafmt.server.request import Message
 
 # Values of the field `key_type` of FindCoordinator.

@@ -118,7 +118,7 @@ class _Walk:
         self._records = records
         self._progress = progress
         self._passed = passed
-        self._told = records.start_position
+        self._reported_position = records.start_position
         self._deep = deep
         self._strict = strict
         self._disorder = disorder
@@ -132,19 +132,19 @@ class _Walk:
                 yield from self._walk_on()
             except KafkaFormatError as error:
                 yield self._tell(error)
-            self._tell_progress()
+            self._report_progress()
 
-    def _tell_progress(self) -> None:
-        if self._progress is not None and self._position > self._told:
-            self._progress(self._position - self._told)
-            self._told = self._position
+    def _report_progress(self) -> None:
+        if self._progress is not None and self._position > self._reported_position:
+            self._progress(self._position - self._reported_position)
+            self._reported_position = self._position
 
     def _walk_on(self) -> Iterator[Damage]:
         """Walk to the end of the batches, or until damage moves the walk to another place than the next batch."""
         # `runs` would raise for a tail that this walk reports.
         for run in self._records.whole_runs(self._position, run_bytes=_RUN_BYTES, reuse_memory=True):
             yield from self._walk_run(run)
-            self._tell_progress()
+            self._report_progress()
             if self._position != run.end_position:
                 return
         if self._position < self._records.end_position:

@@ -226,7 +226,7 @@ class Connection:
 
     @property
     def _is_known(self) -> bool:
-        """Is the client authenticated, or need not be?"""
+        """Whether the client is authenticated, or need not be."""
         return self._sasl is None or self._sasl.principal is not None
 
     async def _read_size(self) -> int:
