@@ -262,9 +262,15 @@ class Connection:
             self._check_allowed(api_key, size)
             undecoded = await self._read_undecoded(api_key, version, size)
             found = read_head(undecoded)
-            name = None if found.client_id is None else found.client_id.decode(errors="replace")
             return Request(
-                *found[:3], name, body=None, client_host=self._stream.host, size=size, frame=undecoded
+                found.api_key,
+                found.version,
+                found.correlation_id,
+                None if found.client_id is None else found.client_id.decode(errors="replace"),
+                body=None,
+                client_host=self._stream.host,
+                size=size,
+                frame=undecoded,
             )
         request_class, version, is_version_known = request_class_of(head)
         self._check_allowed(request_class.API_KEY, size)
