@@ -69,12 +69,7 @@ class Here:
         self.endpoint, self.told, self.serving = endpoint, told, serving
 
     async def client(self, receive_buffer_bytes: int | None = None) -> Client:
-        connection = socket.socket()
-        connection.setblocking(False)
-        if receive_buffer_bytes is not None:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        await asyncio.get_running_loop().sock_connect(connection, self.endpoint.address)
-        return Client(connection)
+        return await connect(self.endpoint.address, receive_buffer_bytes)
 
     async def until_waiting(self, answer: asyncio.Future[Any]) -> None:
         """Until a long poll waits; fails where it is answered instead."""
@@ -140,3 +135,12 @@ class Client:
             return await asyncio.wait_for(self._loop.sock_recv(self.socket, 1), SECONDS) == b""
         except ConnectionError:
             return True
+
+
+async def connect(address: tuple[str, int], receive_buffer_bytes: int | None = None) -> Client:
+    connection = socket.socket()
+    connection.setblocking(False)
+    if receive_buffer_bytes is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    await asyncio.get_running_loop().sock_connect(connection, address)
+    return Client(connection)

@@ -15,7 +15,7 @@ from endpoints.endpoint_process import HOST, EndpointProcess, gateway_process, l
 from endpoints.raw_client import RawClient
 from endpoints.requests import metadata
 from endpoints.scraping import metric
-from kafkafmt.gateway.told_versions import ToldVersions, VersionsForStrangers
+from kafkafmt.gateway.broker_versions import BrokerVersions, VersionsForStrangers
 from log.samples import batches, put_segment
 
 STRANGERS = 20
@@ -56,13 +56,13 @@ def test_strangers_when_they_are_many_then_get_the_versions_and_few_connections_
 def test_versions_for_strangers_when_a_broker_was_asked_then_are_used_for_ten_seconds() -> None:
     now, asked = 100.0, 0
 
-    async def ask() -> ToldVersions:
+    async def ask() -> BrokerVersions:
         nonlocal asked
         asked += 1
         await asyncio.sleep(0)
         if asked == 2:
             raise ConnectionError(HOST)
-        return ToldVersions(asked, None, {})
+        return BrokerVersions(asked, None, {})
 
     async def scenario() -> None:
         nonlocal now
@@ -72,6 +72,6 @@ def test_versions_for_strangers_when_a_broker_was_asked_then_are_used_for_ten_se
         now += 10
         found = await asyncio.gather(*(strangers.get(ask) for _ in range(3)), return_exceptions=True)
         assert isinstance(found[0], ConnectionError)
-        assert found[1:] == [ToldVersions(3, None, {})] * 2
+        assert found[1:] == [BrokerVersions(3, None, {})] * 2
 
     asyncio.run(scenario())

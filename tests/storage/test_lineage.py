@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafmt.storage.chunks import StoredObjectError
-from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, read_checkpoint, resolve
+from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, cuts, read_checkpoint
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import BytesFile
 
@@ -102,10 +102,8 @@ def test_segments_of_several_leaders_when_resolved_then_serve_each_record_of_the
     copies = sorted(partition.copies, key=lambda copy: copy[0].base_offset)
     records = {id(one): found for one, found in copies}
 
-    resolved = resolve([one for one, _ in copies])
-
     served: list[tuple[int, tuple[int, int]]] = []
-    for cut in resolved.cuts:
+    for cut in cuts([one for one, _ in copies]):
         end = cut.segment.end_offset + 1 if cut.next_offset is None else cut.next_offset
         base = cut.segment.base_offset
         served += [
@@ -118,36 +116,29 @@ def test_segments_of_several_leaders_when_resolved_then_serve_each_record_of_the
         if partition.start <= offset < len(partition.log) and partition.log[offset] == record
     }
     assert served == [(offset, partition.log[offset]) for offset in sorted(copied)]
-    missing = [offset for first, after in resolved.gaps for offset in range(first, after)]
-    assert missing == [offset for offset in range(min(copied), len(partition.log)) if offset not in copied]
 
 
 def test_segment_of_a_stale_leader_when_resolved_then_is_cut_where_the_next_epoch_begins() -> None:
     stale = segment(0, 99, ((0, 0),), ((0, 0),))
     newer = segment(80, 120, ((1, 80),), ((0, 0), (1, 80)))
-    resolved = resolve([stale, newer])
-    assert [(one.segment, one.first_offset, one.next_offset) for one in resolved.cuts] == [
+    found = cuts([stale, newer])
+    assert [(one.segment, one.first_offset, one.next_offset) for one in found] == [
         (stale, 0, 80),
         (newer, 80, None),
     ]
-    assert resolved.gaps == []
 
 
-def test_segment_only_of_truncated_records_when_resolved_then_is_unused_and_its_offsets_are_a_gap() -> None:
+def test_segment_only_of_truncated_records_when_resolved_then_is_unused() -> None:
     first = segment(0, 9, ((0, 0),), ((0, 0),))
     truncated = segment(10, 19, ((1, 10),), ((0, 0), (1, 10)))
     newest = segment(15, 29, ((3, 15),), ((0, 0), (2, 10), (3, 15)))
-    resolved = resolve([first, truncated, newest])
-    assert [one.segment for one in resolved.cuts] == [first, newest]
-    assert resolved.gaps == [(10, 15)]
-    assert resolved.unused == [truncated]
+    found = cuts([first, truncated, newest])
+    assert [(one.segment, one.is_whole) for one in found] == [(first, True), (newest, True)]
 
 
 def test_segments_without_metadata_when_resolved_then_all_are_served_whole() -> None:
     plain = [segment(0, -1, ()), segment(10, -1, ())]
-    resolved = resolve(plain)
-    assert [(one.segment, one.is_whole) for one in resolved.cuts] == [(plain[0], True), (plain[1], True)]
-    assert resolved.gaps == []
+    assert [(one.segment, one.is_whole) for one in cuts(plain)] == [(plain[0], True), (plain[1], True)]
 
 
 @pytest.mark.parametrize(

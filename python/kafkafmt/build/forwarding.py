@@ -205,14 +205,12 @@ class ForwardingStats:
     batches, bytes: all batches of the source, and their bytes.
     opened: batches that were decompressed or converted up, by the reason why a broker would refuse them. Those that a
         broker would have accepted, and that were combined, are not among them.
-    opened_bytes: the bytes of these batches in the source.
     left_out: batches that are not forwarded, by reason.
     """
 
     batches: int = 0
     bytes: int = 0
     opened: Counter[RefusalReason] = field(default_factory=Counter)
-    opened_bytes: int = 0
     left_out: Counter[RefusalReason] = field(default_factory=Counter)
 
 
@@ -311,22 +309,19 @@ class BatchForwarder:
             if made is None:
                 yield from self._forward_each(run, int(part[0]), int(part[-1]) + 1, is_left_out, opens)
                 continue
-            self._count_combined(run, part, opened)
+            self._count_combined(part, opened)
             sizes = run.index["size"][part]
             yield ForwardedRun(made.run, (made.sources, made.counts), way="combined", source_sizes=sizes)
 
     def _count_combined(
-        self,
-        run: BatchRun,
-        numbers: NDArray[np.int64],
-        opens: Sequence[tuple[RefusalReason, NDArray[np.bool_]]],
+        self, numbers: NDArray[np.int64], opens: Sequence[tuple[RefusalReason, NDArray[np.bool_]]]
     ) -> None:
         """Count those batches that would have been opened without a combiner, each for its first reason."""
         is_counted = np.zeros(len(numbers), np.bool_)
         for reason, mask in opens:
             counted = mask[numbers] & ~is_counted
             if counted.any():
-                self._count_opened(select_batches(run, numbers[counted]), reason)
+                self.stats.opened[reason] += int(np.count_nonzero(counted))
                 is_counted |= counted
 
     def _forward_each(
@@ -374,13 +369,9 @@ class BatchForwarder:
             return run
         return scan(copy_without_state(run, producer=self._clears_producer_state, log_append_time=True))[0]
 
-    def _count_opened(self, run: BatchRun, reason: RefusalReason) -> None:
-        self.stats.opened[reason] += len(run)
-        self.stats.opened_bytes += int(run.index["size"].sum())
-
     def _converted_up(self, run: BatchRun) -> Iterator[ForwardedRun]:
         """Convert messages of v0 and v1 into v2 batches with the same offsets, and forward these."""
-        self._count_opened(run, RefusalReason.MAGIC)
+        self.stats.opened[RefusalReason.MAGIC] += len(run)
         converter = Converter(ConversionOptions(2, max_decompressed_bytes=self._max_decompressed_bytes))
         damage: KafkaFormatError | None = None
         try:
@@ -412,7 +403,7 @@ class BatchForwarder:
         Raises RecordTooLargeError for a record that is too large, after the records before it. Records after it are not
         yielded: a mirror that continues after the last record that has arrived would never send this one.
         """
-        self._count_opened(slice_run(batch.run, batch.number, batch.number + 1), reason)
+        self.stats.opened[reason] += 1
         located = batch.locate(verify=False)
         offsets = located.offsets()
         whole = batch if self._is_sound(batch) else _renumbered(batch, located)

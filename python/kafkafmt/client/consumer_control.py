@@ -273,7 +273,7 @@ class ConsumerControl:
         return None if state.position is None else int(state.position.offset)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last record that brokers have told; None if none was told yet.
+        """Return the high watermark of a partition, from its last fetch response; None before the first one.
 
         Raises as `position`.
         """

@@ -113,21 +113,21 @@ async def check(options: GatewayOptions, write: Callable[[str], object]) -> bool
         tls_context(options.tls)
     is_good = True
 
-    def tell(found: _Found) -> None:
+    def report(found: _Found) -> None:
         nonlocal is_good
         is_good = is_good and found.level != "failure"
         write(f"{found.level:8} {found.text}")
 
-    cluster = await _Cluster.of(options, tell)
+    cluster = await _Cluster.of(options, report)
     if cluster is not None:
         for found in cluster.report():
-            tell(found)
+            report(found)
     for found in (
         *await _addresses(options),
         *_users(options),
         *_limits(options, 1 if cluster is None else len(cluster.brokers)),
     ):
-        tell(found)
+        report(found)
     return is_good
 
 
@@ -136,11 +136,10 @@ class _Cluster(NamedTuple):
 
     versions: Mapping[int, range]
     release: str
-    upstream: Upstream
     brokers: Mapping[int, Address]
 
     @classmethod
-    async def of(cls, options: GatewayOptions, tell: Callable[[_Found], None]) -> _Cluster | None:
+    async def of(cls, options: GatewayOptions, report: Callable[[_Found], None]) -> _Cluster | None:
         """Connect to the cluster as clients will be; None if no broker can be reached."""
         config = cluster_config(options.client_config)
         identity = ClientIdentity(config, options.identities, passes=options.passes_credentials)
@@ -150,23 +149,23 @@ class _Cluster(NamedTuple):
             upstreams = _upstreams(view, (server,), identity.first)
             answer = await _connected(upstreams.any())
             if isinstance(answer, str):
-                tell(_Found("failure", f"{host_and_port(*server)}: {answer}"))
+                report(_Found("failure", f"{host_and_port(*server)}: {answer}"))
                 continue
             reached = reached or answer
             whom = _as_whom(identity.first, config["security_protocol"])
-            tell(_Found("ok", f"{host_and_port(*server)}: connected{whom}"))
+            report(_Found("ok", f"{host_and_port(*server)}: connected{whom}"))
         if reached is None:
             return None
-        named = await _first_identity(options, view, identity, tell)
+        named = await _first_identity(options, view, identity, report)
         brokers: Mapping[int, Address] = {}
         if named is not None:
-            brokers = await _brokers(named, view, tell)
+            brokers = await _brokers(named, view, report)
         else:
-            tell(_Found("warning", "the brokers are not asked: only a client's credentials could do that"))
+            report(_Found("warning", "the brokers are not asked: only a client's credentials could do that"))
         found = reached.connection.versions
         assert found is not None
         release = ".".join(map(str, found.broker_version or ()))
-        return cls(reached.versions(), release, reached, brokers)
+        return cls(reached.versions(), release, brokers)
 
     def report(self) -> Iterator[_Found]:
         """Yield what clients of each release can do."""
@@ -230,7 +229,7 @@ def _reason(error: Exception) -> str:
 
 
 async def _first_identity(
-    options: GatewayOptions, view: ClusterView, identity: ClientIdentity, tell: Callable[[_Found], None]
+    options: GatewayOptions, view: ClusterView, identity: ClientIdentity, report: Callable[[_Found], None]
 ) -> Upstreams | None:
     """Return connections under the first identity that the cluster accepts; None if there is none to try."""
     if options.passes_credentials:
@@ -243,30 +242,30 @@ async def _first_identity(
         await identity.accept(upstreams, user, None)
         answer = await _connected(upstreams.any())
         if isinstance(answer, str):
-            tell(_Found("failure", f"user {user}: {answer}"))
+            report(_Found("failure", f"user {user}: {answer}"))
         else:
-            tell(_Found("ok", f"user {user}: the cluster accepts the identity"))
+            report(_Found("ok", f"user {user}: the cluster accepts the identity"))
             accepted = accepted or upstreams
     return accepted
 
 
 async def _brokers(
-    upstreams: Upstreams, view: ClusterView, tell: Callable[[_Found], None]
+    upstreams: Upstreams, view: ClusterView, report: Callable[[_Found], None]
 ) -> Mapping[int, Address]:
     """Connect to each broker of the cluster."""
     try:
         await asyncio.wait_for(upstreams.refresh([]), _SECONDS)
     except asyncio.TimeoutError:
-        tell(_Found("failure", f"Metadata: no answer within {_SECONDS:g} s"))
+        report(_Found("failure", f"Metadata: no answer within {_SECONDS:g} s"))
     except (UpstreamError, KafkaError) as error:
-        tell(_Found("failure", f"Metadata: {_reason(error)}"))
+        report(_Found("failure", f"Metadata: {_reason(error)}"))
     for node_id, address in sorted(view.brokers.items()):
         answer = await _connected(upstreams.node(node_id))
         place = f"broker {node_id} at {host_and_port(*address)}"
         if isinstance(answer, str):
-            tell(_Found("failure", f"{place}: {answer}"))
+            report(_Found("failure", f"{place}: {answer}"))
         else:
-            tell(_Found("ok", f"{place}: connected"))
+            report(_Found("ok", f"{place}: connected"))
     return dict(view.brokers)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
 from kafka import errors
 from kafka.protocol.api_key import ApiKey
 
+from kafkafmt.gateway.broker_versions import VersionsForStrangers
 from kafkafmt.gateway.routes import Broker
-from kafkafmt.gateway.told_versions import VersionsForStrangers
 from kafkafmt.server.request import Message
 
 # Values of the field `key_type` of FindCoordinator.
@@ -18,6 +19,8 @@ KEY_TYPES = {Broker.GROUP: 0, Broker.TRANSACTION: 1}
 _BY_KEY_TYPE = {key_type: broker for broker, key_type in KEY_TYPES.items()}
 # So many coordinators are remembered; the oldest are forgotten first.
 _MAX_COORDINATORS = 10_000
+# So many topics are remembered, or all of the newest metadata if these are more.
+_MAX_TOPICS = 10_000
 
 
 # Error codes of a broker that does not lead the partition, or knows another epoch or id of it.
@@ -74,7 +77,9 @@ class ClusterView:
         self._ids: dict[str, UUID] = {}
         # A count of events stands for the time.
         self._now = 0
-        self._learned: dict[str, int] = {}  # when the leaders of a topic were
+        self._learned: dict[
+            str, int
+        ] = {}  # when the leaders of a topic were; those learned last are at the end
         self._suspected: dict[int, int] = {}  # when a broker could not be reached
 
     def learn(self, request: Message, response: Message) -> None:
@@ -165,11 +170,20 @@ class ClusterView:
                 continue
             # Partitions without a leader are kept, because others do not exist.
             self._leaders[topic.name] = {one.partition_index: one.leader_id for one in topic.partitions}
+            self._learned.pop(topic.name, None)
             self._learned[topic.name] = self._now
             topic_id = getattr(topic, "topic_id", None)  # zero: the broker knows none
             if topic_id is not None and topic_id.int:
                 self._names.pop(self._ids.get(topic.name, topic_id), None)
                 self._names[topic_id], self._ids[topic.name] = topic.name, topic_id
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Forget the topics that were learned first. Those of the newest metadata stay: a request waits for them."""
+        excess = max(len(self._learned) - _MAX_TOPICS, 0)
+        for topic in list(islice(self._learned, excess)):
+            if self._learned[topic] != self._now:
+                self._forget(topic)
 
     def _forget(self, topic: str) -> None:
         self._leaders.pop(topic, None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import structlog
 from kafka import errors
@@ -35,13 +36,22 @@ _TOPIC = 2  # a type of resource
 _NEWEST_DESCRIBE_CONFIGS = 4
 
 
+class _Answer(NamedTuple):
+    """Whether a topic is converted, and the time until which this is used."""
+
+    until: float
+    converts: bool
+
+
 class DownConversionPolicy:
     """Which topics are converted. All clients of a gateway share one. topics_file: None: there is none."""
 
     def __init__(self, topics_file: TopicsFile | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._limited_log = RateLimitedLog()
-        self._answers: dict[str, tuple[float, bool]] = {}  # by topic: until when the cluster's answer is used
+        self._answers: dict[str, _Answer] = {}
+        # Topics that the cluster does not describe to a client, which it may describe to another one.
+        self._refusals: WeakKeyDictionary[Upstreams, dict[str, _Answer]] = WeakKeyDictionary()
         self.apply(topics_file)
 
     def apply(self, topics_file: TopicsFile | None) -> None:
@@ -55,28 +65,29 @@ class DownConversionPolicy:
 
     def forget_answers(self) -> None:
         """Ask the cluster again: a client of this gateway has changed the configuration of topics."""
-        self._answers = {}  # an answer that is on its way, to an earlier question, is kept in the former one
+        # An answer that is on its way, to an earlier question, is kept in the former ones.
+        self._answers, self._refusals = {}, WeakKeyDictionary()
 
     async def converts(self, topic: str, upstreams: Upstreams) -> bool:
         """Return whether a topic's records are converted. upstreams: the client's. Raises UpstreamError, KafkaError."""
         given = self._given.get(topic)
         if given is not None:
             return given
-        answers = self._answers
-        until, answer = answers.get(topic, (0.0, True))
-        if self._clock() < until:
-            return answer
+        answers, refusals = self._answers, self._refusals.setdefault(upstreams, {})
+        for known in (answers, refusals):
+            if topic in known and self._clock() < known[topic].until:
+                return known[topic].converts
         upstream = await upstreams.any()
         taken = upstream.versions().get(ApiKey.Fetch)
         if not taken or taken[0] >= _FIRST_WITHOUT_CONVERSION:
             return True
         described = await self._describe(topic, upstream)
-        if described is None:
-            return True
-        if len(answers) >= _MAX_TOPICS:
-            answers.clear()
-        answers[topic] = self._clock() + _ANSWER_SECONDS, described
-        return described
+        keeping = refusals if described is None else answers
+        if len(keeping) >= _MAX_TOPICS:
+            keeping.clear()
+        answer = _Answer(self._clock() + _ANSWER_SECONDS, described is not False)
+        keeping[topic] = answer
+        return answer.converts
 
     async def _describe(self, topic: str, upstream: Upstream) -> bool | None:
         """Return the property of a topic in the cluster; None if the cluster does not describe it to this client."""

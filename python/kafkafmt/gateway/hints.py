@@ -52,7 +52,7 @@ def without_addresses(tags: bytearray) -> bytearray:
     return tags
 
 
-def hold(held: bytearray, data: memoryview) -> None:
+def append_bounded(held: bytearray, data: memoryview) -> None:
     """Add bytes of a response to those that are held. Raises KafkaProtocolError if they are too many."""
     if len(held) + len(data) > _MOST_HELD_BYTES:
         raise KafkaProtocolError(f"expected {_MOST_HELD_BYTES} bytes at most without records, found more")
@@ -119,7 +119,7 @@ class _HintedAtEnd(PassedResponse, ABC):
     def take(self, data: memoryview) -> None:
         self._left -= len(data)
         if self._end is not None:
-            hold(self._end, data)
+            append_bounded(self._end, data)
         else:
             end = self._walker.count(data)
             if end:
@@ -187,7 +187,7 @@ class HintedProduce(PassedResponse):
         super().begin(size)
 
     def take(self, data: memoryview) -> None:
-        hold(self._held, data)
+        append_bounded(self._held, data)
         self._left -= len(data)
         if self._left:
             return

@@ -32,6 +32,7 @@ from kafkafmt.gateway.upstream import Upstream, uncounted_memory
 from kafkafmt.gateway.upstreams import Upstreams
 from kafkafmt.server.errors import MalformedRequestError
 from kafkafmt.server.heads import Head, read_varint
+from kafkafmt.server.produced_records import ACKS_NONE
 from kafkafmt.server.wire import api_name, encode_response
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from _kafkafmt.server.fetching import FetchRequest
     from _kafkafmt.server.producing import ProduceRequest
 
-_NO_ACKS = 0
 # From this version of Produce and of Fetch on topics are named by id (KIP-516).
 _TOPIC_IDS = 13
 _NEW_SESSION = 0  # the epoch of a request
@@ -98,7 +98,7 @@ class LeaderRequests:
         upstream = await self._node(next(iter(nodes), None))
         await upstream.wait_free()
         pieces = framed(frame)
-        if request.acks == _NO_ACKS:
+        if request.acks == ACKS_NONE:
             await upstream.send(pieces)
             return
         on_errors = self._on_errors(head.version)
@@ -124,7 +124,7 @@ class LeaderRequests:
     ) -> None:
         on_errors = self._on_errors(request.version)
         merged = MergedProduce(self._passed, request, len(nodes), on_errors)
-        if request.acks != _NO_ACKS:
+        if request.acks != ACKS_NONE:
             self._passed.expect(merged)
         for node, numbers in nodes.items():
             rows = [request.partitions[number] for number in numbers]
@@ -134,13 +134,13 @@ class LeaderRequests:
             except UpstreamAuthenticationError:
                 raise
             except UpstreamError as error:
-                if request.acks == _NO_ACKS:
+                if request.acks == ACKS_NONE:
                     raise
                 merged.take(rows, None, error)
                 continue
             correlation_id = upstream.next_correlation_id()
             pieces = encode_produce_part(frame, request, rows, correlation_id)
-            if request.acks == _NO_ACKS:
+            if request.acks == ACKS_NONE:
                 await upstream.send(pieces)
             else:
                 upstream.connection.send(

@@ -206,6 +206,23 @@ class PassedResponse:
         self._responses.write(self._connection, memoryview(self._size.to_bytes(SIZE_BYTES, "big")))
 
 
+class AlteringResponse(PassedResponse):
+    """The response to a request that changes the configuration of topics.
+
+    on_answer: called when the broker has answered, before the client knows.
+    """
+
+    def __init__(
+        self, responses: PassedResponses, connection: BrokerConnection, on_answer: Callable[[], None]
+    ) -> None:
+        super().__init__(responses, connection)
+        self._on_answer = on_answer
+
+    def begin(self, size: int) -> None:
+        self._on_answer()
+        super().begin(size)
+
+
 class MadeResponse:
     """A response that the gateway has made: a frame with its size."""
 

@@ -30,9 +30,16 @@ from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.gateway.errors import UpstreamError, UpstreamTimeoutError
 from kafkafmt.gateway.leaders import topic_name
 from kafkafmt.gateway.versions import FIRST_BATCHES
-from kafkafmt.server.errors import MalformedRequestError, RequestError
+from kafkafmt.server.errors import MalformedRequestError, UnansweredProduceError
 from kafkafmt.server.metrics import Conversions
-from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
+from kafkafmt.server.produced_records import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    MAX_DECOMPRESSED_BYTES,
+    RefusedRecordsError,
+    checked_run,
+)
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.wire import encode_response
 from kafkafmt.server.yielding import yielding_between
@@ -50,8 +57,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-# Old brokers took any number as a count of replicas that must have the records. Now these are all.
-_ALL, _NONE, _LEADER = -1, 0, 1
 # Newer versions name topics by id (KIP-516).
 _NEWEST_WITH_NAMES = 12
 # The largest batch that brokers can take: the broker has the limit of the topic.
@@ -61,10 +66,6 @@ _NOT_APPENDED = -1
 _MANY_PARTITIONS = 1000
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
-
-
-class UnansweredProduceError(RequestError):
-    """Records of a producer with `acks` 0 were refused. It waits for no response, so its connection is closed."""
 
 
 class _Part(NamedTuple):
@@ -170,7 +171,7 @@ class TranslatedProduce:
         for part, error_code in by_leader.refused:
             answers.by_number[part.number] = _Answer(error_code)
         answers.unanswered = len(by_leader.parts)
-        is_answered = request.acks != _NONE
+        is_answered = request.acks != ACKS_NONE
         if is_answered:
             self._responses.expect(answers)
         conversions = Conversions()
@@ -233,7 +234,8 @@ class TranslatedProduce:
         self, upstream: Upstream, request: ProduceRequest, parts: Sequence[_Part], answers: _ProduceAnswers
     ) -> None:
         """Send the records of the partitions that one broker leads. `answers` takes its response."""
-        acks = request.acks if request.acks in (_NONE, _LEADER) else _ALL
+        # Old brokers took any number as a count of replicas that must have the records. Now these are all.
+        acks = request.acks if request.acks in (ACKS_NONE, ACKS_LEADER) else ACKS_ALL
         version = upstream.version(ApiKey.Produce, _NEWEST_WITH_NAMES)
         topics = list(dict.fromkeys(part.topic for part in parts))
         numbers = {topic: number for number, topic in enumerate(topics)}
@@ -248,7 +250,7 @@ class TranslatedProduce:
         for part, piece in zip(parts, pieces[1:], strict=True):
             message += part.records, piece
         try:
-            if acks == _NONE:
+            if acks == ACKS_NONE:
                 await upstream.send(message)
                 for part in parts:
                     answers.by_number[part.number] = _Answer(errors.NoError.errno)

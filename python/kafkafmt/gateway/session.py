@@ -15,7 +15,7 @@ from kafkafmt.gateway.coordinated import CoordinatedResponse
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.leader_requests import LeaderRequests
-from kafkafmt.gateway.passing import PassedResponse, PassedResponses, framed
+from kafkafmt.gateway.passing import AlteringResponse, PassedResponse, PassedResponses, framed
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
 from kafkafmt.gateway.splitting import SPLITS, ask_split, is_split
@@ -23,14 +23,14 @@ from kafkafmt.gateway.translations import TRANSLATIONS, Translation, passed_vers
 from kafkafmt.gateway.unreachable import unreachable_response
 from kafkafmt.gateway.upstream import Upstream
 from kafkafmt.gateway.upstreams import Upstreams
-from kafkafmt.gateway.versions import FIRST_BATCHES, answer_versions, is_offered, told_versions
+from kafkafmt.gateway.versions import FIRST_BATCHES, answer_versions, broker_versions, is_offered
 from kafkafmt.server.errors import UnsupportedRequestError
 from kafkafmt.server.heads import read_head
 from kafkafmt.server.wire import api_name
 
 if TYPE_CHECKING:
+    from kafkafmt.gateway.broker_versions import BrokerVersions
     from kafkafmt.gateway.cluster import Address
-    from kafkafmt.gateway.told_versions import ToldVersions
     from kafkafmt.server.request import Handler, Message, Request
     from kafkafmt.server.stream import Stream
 
@@ -152,10 +152,13 @@ class ClientSession:
         upstream = await self._upstream_of(broker, key)
         await upstream.wait_free()
         connection = upstream.connection
-        response = PassedResponse(self._passed, connection)
         if key is not None:
             forget = partial(self.upstreams.view.forget_coordinator, broker, key)
-            response = CoordinatedResponse(self._passed, connection, forget)
+            response: PassedResponse = CoordinatedResponse(self._passed, connection, forget)
+        elif head.api_key in _ALTERING:
+            response = AlteringResponse(self._passed, connection, self.fetching.configs_changed)
+        else:
+            response = PassedResponse(self._passed, connection)
         self._passed.expect(response)
         # The client has a limit of its own for each request: a group may take minutes to rebalance.
         connection.send_passing(framed(frame), head.correlation_id, response, math.inf)
@@ -203,18 +206,18 @@ class ClientSession:
         return response
 
     async def _answer_versions(self, request: Request) -> Message:
-        ask = partial(self._told_versions, request)
+        ask = partial(self._broker_versions, request)
         strangers = self.upstreams.view.versions_for_strangers
-        told = await (ask() if self.is_authenticated else strangers.get(ask))
-        return await answer_versions(request, told, self._is_offered)
+        versions = await (ask() if self.is_authenticated else strangers.get(ask))
+        return await answer_versions(request, versions, self._is_offered)
 
-    async def _told_versions(self, request: Request) -> ToldVersions:
+    async def _broker_versions(self, request: Request) -> BrokerVersions:
         upstream = await self._own_or_any()
         # Some APIs are offered only if the cluster has one broker. Brokers answer that after authentication.
         if self.upstreams.is_identified and not self.upstreams.view.brokers:
             with suppress(UpstreamError):
                 await self.upstreams.refresh([], request.memory)
-        return told_versions(upstream)
+        return broker_versions(upstream)
 
     async def _answer_decoded(self, request: Request) -> Message:
         """Answer a request that is of several brokers, or is translated."""

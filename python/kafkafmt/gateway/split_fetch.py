@@ -20,7 +20,7 @@ from _kafkafmt.client.fetch_walk import FetchResponseWalk, ResponseWalkError
 from _kafkafmt.client.messages import RequestHeader
 from _kafkafmt.server.fetching import FetchedPartition, encode_fetch_response
 from kafkafmt.gateway.errors import UpstreamError
-from kafkafmt.gateway.hints import OnErrors, hold, unknown_tags
+from kafkafmt.gateway.hints import OnErrors, append_bounded, unknown_tags
 from kafkafmt.gateway.passing import SIZE_BYTES
 from kafkafmt.gateway.walking import ResponseWalker
 from kafkafmt.server.heads import is_flexible
@@ -245,7 +245,7 @@ class FetchPart:
         if self._is_current:
             self._write(data)
             return
-        hold(self._held, data)
+        append_bounded(self._held, data)
         if self.head is None:
             self._look()
         if self.head is not None and not (self._is_current or self._is_refused):

@@ -218,8 +218,10 @@ class Upstreams:
         Parts whose leader is not known, or cannot be reached, are refused, so that the client asks for metadata.
         memory: that of the request.
         """
-        found = list(parts)
-        unknown = {partition_of(part)[0] for part in found if self.view.leader(*partition_of(part)) is None}
+        found = [(part, *partition_of(part)) for part in parts]
+        # The view may forget topics that are known when it learns others.
+        known = {(topic, number): self.view.leader(topic, number) for _, topic, number in found}
+        unknown = {topic for (topic, _), node_id in known.items() if node_id is None}
         codes: dict[str, int] = {}
         if unknown:
             try:
@@ -230,9 +232,10 @@ class Upstreams:
                 codes = dict.fromkeys(unknown, errors.NotLeaderForPartitionError.errno)
         by_node: dict[int, list[_Part]] = {}
         refused: list[tuple[_Part, int]] = []
-        for part in found:
-            topic, partition = partition_of(part)
-            node_id = self.view.leader(topic, partition)
+        for part, topic, partition in found:
+            node_id = known[topic, partition]
+            if node_id is None:
+                node_id = self.view.leader(topic, partition)
             if node_id is None:
                 refused.append((part, codes.get(topic) or self.view.missing_leader_code(topic, partition)))
             else:

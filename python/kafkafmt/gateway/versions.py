@@ -9,9 +9,9 @@ from kafka.protocol import admin, metadata, sasl
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.metadata import ApiVersionsResponse
 
+from kafkafmt.gateway.broker_versions import BrokerVersions
 from kafkafmt.gateway.routes import Broker, broker_of
 from kafkafmt.gateway.splitting import SPLITS
-from kafkafmt.gateway.told_versions import ToldVersions
 from kafkafmt.gateway.translations import TRANSLATIONS, passed_version
 from kafkafmt.server.api_versions import ApiVersionsApi
 
@@ -50,22 +50,24 @@ def is_offered(api_key: int, *, has_own: bool, is_single: bool) -> bool:
     return broker is not Broker.BETWEEN and (broker is not Broker.OWN or has_own or is_single)
 
 
-def told_versions(upstream: Upstream) -> ToldVersions:
-    """Return what the broker of a connection has told the gateway itself. Raises UnsupportedUpstreamError.
+def broker_versions(upstream: Upstream) -> BrokerVersions:
+    """Return the versions in the response that the connection to a broker began with. Raises UnsupportedUpstreamError.
 
     A broker takes ApiVersions only once before SASL, so it is not asked again.
     """
     newest = upstream.version(ApiKey.ApiVersions, _NEWEST[ApiKey.ApiVersions])
-    return ToldVersions(newest, upstream.connection.versions_response, upstream.versions())
+    return BrokerVersions(newest, upstream.connection.versions_response, upstream.versions())
 
 
-async def answer_versions(request: Request, told: ToldVersions, is_offered: Callable[[int], bool]) -> Message:
+async def answer_versions(
+    request: Request, of_broker: BrokerVersions, is_offered: Callable[[int], bool]
+) -> Message:
     """Answer ApiVersions with the versions that a broker takes, and those that the gateway translates.
 
     A request of a later version than the broker knows, or than is known here, gets the versions of ApiVersions
     (KIP-511).
     """
-    newest, known, taken = told
+    newest, known, taken = of_broker
     if request.version > newest:
         return await ApiVersionsApi({ApiKey.ApiVersions: range(newest + 1)}).answer(request)
     features = known.supported_features or []

@@ -118,7 +118,7 @@ class _Walk:
         self._records = records
         self._progress = progress
         self._passed = passed
-        self._told = records.start_position
+        self._reported_position = records.start_position
         self._deep = deep
         self._strict = strict
         self._disorder = disorder
@@ -131,24 +131,24 @@ class _Walk:
             try:
                 yield from self._walk_on()
             except KafkaFormatError as error:
-                yield self._tell(error)
-            self._tell_progress()
+                yield self._next_damage(error)
+            self._report_progress()
 
-    def _tell_progress(self) -> None:
-        if self._progress is not None and self._position > self._told:
-            self._progress(self._position - self._told)
-            self._told = self._position
+    def _report_progress(self) -> None:
+        if self._progress is not None and self._position > self._reported_position:
+            self._progress(self._position - self._reported_position)
+            self._reported_position = self._position
 
     def _walk_on(self) -> Iterator[Damage]:
         """Walk to the end of the batches, or until damage moves the walk to another place than the next batch."""
         # `runs` would raise for a tail that this walk reports.
         for run in self._records.whole_runs(self._position, run_bytes=_RUN_BYTES, reuse_memory=True):
             yield from self._walk_run(run)
-            self._tell_progress()
+            self._report_progress()
             if self._position != run.end_position:
                 return
         if self._position < self._records.end_position:
-            yield self._tell_tail()
+            yield self._tail_damage()
 
     def _walk_run(self, run: BatchRun) -> Iterator[Damage]:
         rows = run.index
@@ -163,7 +163,7 @@ class _Walk:
             if error is None:
                 return
             is_followed = stop + 1 < len(run) and not failing[stop + 1]
-            damage = self._tell(error, self._batch(run, stop + 1) if is_followed else None)
+            damage = self._next_damage(error, self._batch(run, stop + 1) if is_followed else None)
             if not failing[stop]:
                 self._expected_offset = int(rows["last_offset"][stop]) + 1
             yield damage
@@ -196,7 +196,7 @@ class _Walk:
         message = "offsets ascend: expected them to be above those of the batch before"
         return with_batch(InvalidRecordError(message), run, number)
 
-    def _tell(self, error: KafkaFormatError, following: RecordBatch | None = None) -> Damage:
+    def _next_damage(self, error: KafkaFormatError, following: RecordBatch | None = None) -> Damage:
         """Return the damaged range of `error`, and move the walk after it.
 
         following: the next batch of the run if its CRC is valid, so that it need not be searched for.
@@ -208,7 +208,7 @@ class _Walk:
             end = self._records.position_after(error)
         return self._damage("corrupt" if is_corrupt else "invalid", end, error, following)
 
-    def _tell_tail(self) -> Damage:
+    def _tail_damage(self) -> Damage:
         """Return the tail, bytes that are no whole batch, as damage; the kind is "corrupt" if a valid batch follows."""
         left = self._records.end_position - self._position
         if self._records.is_zero_from(self._position):

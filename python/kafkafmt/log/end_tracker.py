@@ -140,8 +140,8 @@ class EndTracker:
             yield from self._advance(files, segment, first, is_abandoned=is_abandoned)
         # An earlier segment may end after the last one.
         self.end = self.end._replace(offset=max(self.end.offset, self.read.first_offsets[-1]))
-        is_told = self.end.position == state.size_in_bytes or state.age_ns > _ABANDONED_NS
-        self._file_stamp = state.stamp if is_told and state.age_ns > SETTLED_NS else None
+        is_known = self.end.position == state.size_in_bytes or state.age_ns > _ABANDONED_NS
+        self._file_stamp = state.stamp if is_known and state.age_ns > SETTLED_NS else None
 
     def _is_intact(self, files: SegmentFiles) -> bool:
         """Whether the known end is still in the log. It is not if the log was truncated, even if it has grown since."""

@@ -53,6 +53,8 @@ from kafkafmt.records.runs import whole_batches
 from kafkafmt.storage import writable_path
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from typing_extensions import Buffer, Self
 
     from _kafkafmt.batches.scan import BatchRun
@@ -112,6 +114,13 @@ class SegmentWriter:
     def next_offset(self) -> int:
         """The offset after the last batch; the base offset if there is no batch."""
         return self._batch_writer.next_offset
+
+    def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
+        """Return how many batches of `rows` fit into a segment of `segment_bytes`; at least 1 if it is empty.
+
+        rows: of the index of a run.
+        """
+        return self._batch_writer.fitting(rows, segment_bytes)
 
     def append(self, data: RecordBatch | Buffer) -> None:
         """Append a batch, or the bytes of whole batches.
@@ -277,7 +286,7 @@ class PartitionLogWriter:
                     segment_base_offset(run, first, self.next_offset),
                     index_interval_bytes=self.index_interval_bytes,
                 )
-            stop = self._segment._batch_writer.fitting(run.index[first:], self.segment_bytes) + first
+            stop = self._segment.fitting(run.index[first:], self.segment_bytes) + first
             if stop > first:
                 self._segment.append_run(run, first, stop)
             if stop < len(run):

@@ -16,6 +16,12 @@ import structlog
 
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.log.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    CheckpointError,
+    LeaderEpoch,
+    parse_leader_epochs,
+)
 from kafkafmt.log.directory import FollowedFolders, LogDirectory
 from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.segment_files import SegmentCache
@@ -34,8 +40,6 @@ _Result = TypeVar("_Result")
 
 _log = structlog.get_logger()
 
-_EPOCH_FILE = "leader-epoch-checkpoint"
-_MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 _CLUSTER_FILE = "meta.properties"
 # The namespace of derived IDs: of topics whose folders contain no ID, from their names, and of clusters.
 _ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
@@ -72,7 +76,7 @@ class Partition:
         self.limited_log = RateLimitedLog()  # for events that each fetch finds again
         self._cache = cache
         self._work = work
-        self._epochs: tuple[tuple[int, ...], list[tuple[int, int]]] = ((), [])
+        self._epochs: tuple[tuple[int, ...], list[LeaderEpoch]] = ((), [])
         self._log: LogTail | None = None
         self._overlaps_logged = 0
         self._listed_ns = 0  # the time of the folder that the last `follow` of a remote log read
@@ -150,7 +154,7 @@ class Partition:
                 read = await asyncio.to_thread(unread.read)
                 await self.call(partial(self.log.follow_transactions, unread, read))
 
-    def leader_epochs(self) -> list[tuple[int, int]]:
+    def leader_epochs(self) -> list[LeaderEpoch]:
         """Return epochs and their start offsets, ascending, from the broker's checkpoint; empty without a valid one.
 
         Those of a remote log are as of the last `follow_epochs`.
@@ -162,8 +166,8 @@ class Partition:
         if self.is_remote and storage_of(self.folder).stamp(self.folder) != self._epochs[0]:
             await self.call(self._present_epochs)
 
-    def _present_epochs(self) -> list[tuple[int, int]]:
-        path = self.folder / _EPOCH_FILE
+    def _present_epochs(self) -> list[LeaderEpoch]:
+        path = self.folder / LEADER_EPOCH_CHECKPOINT
         try:
             stamp = storage_of(path).stamp(path)
             if stamp != self._epochs[0]:
@@ -175,13 +179,13 @@ class Partition:
             return []
         return self._epochs[1]
 
-    def _read_epochs(self, path: StoragePath) -> list[tuple[int, int]]:
+    def _read_epochs(self, path: StoragePath) -> list[LeaderEpoch]:
         """Read a checkpoint of leader epochs; empty if it is malformed or, in remote storage, missing."""
         try:
-            return _parse_epochs(read_file(path).decode())
+            return parse_leader_epochs(read_file(path), str(path))
         except FileNotFoundError:
             return []
-        except ValueError as error:
+        except CheckpointError as error:
             self._log_unusable(path, error)
             return []
 
@@ -193,19 +197,7 @@ class Partition:
     def leader_epoch(self) -> int:
         """Return the last leader epoch; -1 if none is known, as from old brokers. Clients then compare no epochs."""
         epochs = self.leader_epochs()
-        return epochs[-1][0] if epochs else -1
-
-
-def _parse_epochs(text: str) -> list[tuple[int, int]]:
-    """Parse Kafka's LeaderEpochCheckpointFile: version, count, one line per epoch. Raises ValueError if malformed."""
-    version, count, *lines = text.split("\n")
-    if int(version) != 0:
-        raise ValueError(f"version: expected 0, found {version}")
-    pairs = [(int(epoch), int(offset)) for epoch, offset in map(str.split, lines[: int(count)])]
-    for epoch, offset in pairs:
-        if not (0 <= epoch <= _MAX_EPOCH and 0 <= offset <= _MAX_OFFSET):
-            raise ValueError(f"epoch {epoch} from offset {offset} on: expected numbers of 31 and 63 bits")
-    return pairs
+        return epochs[-1].epoch if epochs else -1
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Who still needs it: the page of legacy clients at `/` of the metrics port, and the same as JSON at `/clients.json`.
+"""Show which clients use old versions: the page of legacy clients at `/` of the metrics port, and `/clients.json`.
 
-The page is one HTML document without scripts, fonts or pictures, so that it works offline. Clients choose what is shown
-of them: all of it is escaped, and a policy forbids the browser to load or run anything.
+The page is one HTML document without scripts, fonts or pictures, so that it works offline. Clients choose their
+names: all text is escaped, and a policy forbids the browser to load or run anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt._util.sizes import KIB
-from kafkafmt.server.legacy_clients import FIRST_VERSIONS, MAX_CLIENTS, MAX_TOPICS, ClientList, LegacyClient
+from kafkafmt.server.legacy_clients import FIRST_VERSIONS, MAX_CLIENTS, ClientList, LegacyClient
 from kafkafmt.server.pages import Page, Pages
 
 _FIRST_BY_NAME = {ApiKey(key).name: first for key, first in FIRST_VERSIONS.items()}
@@ -51,7 +51,7 @@ _COLUMNS = (
     ("Produced, converted", "number"),
     ("Last seen", ""),
 )
-_NOTHING = '<span class="none">not told</span>'
+_NOTHING = '<span class="none">unknown</span>'
 
 
 def client_pages(read: Callable[[], ClientList], now: Callable[[], float] = time.time) -> Pages:
@@ -144,7 +144,7 @@ def _row(client: LegacyClient, now: float) -> str:
     software = " ".join(filter(None, (client.software_name, client.software_version)))
     topics = [_text(topic) for topic in sorted(client.topics)]
     if client.has_more_topics:
-        topics.append(f"and more than {MAX_TOPICS}")
+        topics.append("and more")
     cells = (
         _text(client.client_id) if client.client_id else _NOTHING,
         _text(software) if software else _NOTHING,

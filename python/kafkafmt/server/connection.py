@@ -105,7 +105,7 @@ class Connection:
         self._is_draining = False
         self._awaits_request = False
         self._task: asyncio.Task[None] | None = None
-        self._answers = False
+        self._is_received = False  # the request: it is answered even if the server drains
 
     async def serve(self) -> None:
         """Answer requests until `drain`.
@@ -124,8 +124,8 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a response is made or sent."""
-        return self._answers or (self._session is not None and self._session.is_busy)
+        """Whether a request that was received has no response yet."""
+        return self._is_received or (self._session is not None and self._session.is_busy)
 
     def _fail(self, error: Exception) -> None:
         """End the connection, whose responses cannot be completed."""
@@ -152,13 +152,14 @@ class Connection:
 
     async def _serve_requests(self, authenticating: asyncio.TimerHandle) -> None:
         while not self._is_draining and (size := await self._next_size()) is not None:
-            if self._sasl is not None and self._sasl.expects_bare_token:
-                await self._answer_token(self._sasl, await self._read(size))
-            else:
-                try:
+            try:
+                if self._sasl is not None and self._sasl.expects_bare_token:
+                    await self._answer_token(self._sasl, await self._read(size))
+                else:
                     await self._answer_next(size)
-                finally:
-                    self._memory.keep(0)
+            finally:
+                self._memory.keep(0)
+                self._is_received = False
             if self._is_known:
                 authenticating.cancel()
             if self._sasl is not None and self._sasl.failure is not None:
@@ -187,11 +188,9 @@ class Connection:
         request = await self._read_request(size)
         request.memory, request.client = self._memory, self._client
         self._client.request_taken(request.api_key, request.version, request.client_id, request.body)
-        self._answers = True
         try:
             await self._answer(request)
         finally:
-            self._answers = False
             if request.answer_memory is not None:
                 request.answer_memory.keep(0)
 
@@ -200,7 +199,11 @@ class Connection:
         head = await self._stream.peek(min(HEAD_BYTES, size), self._options.request_timeout)
         api_key, version = api_of(head)
         self._check_allowed(api_key, size)
-        if self._is_known and await session.passes(api_key, version):
+        # While brokers are asked, the system may receive all of the request.
+        self._is_received = self._is_known
+        is_passed = self._is_known and await session.passes(api_key, version)
+        self._is_received = False
+        if is_passed:
             frame = await self._read_undecoded(api_key, version, size)
             # Produce is passed on after the client has disconnected, which it may do with acks 0.
             with nullcontext() if api_key == ApiKey.Produce else self._stream.watched():
@@ -223,7 +226,7 @@ class Connection:
 
     @property
     def _is_known(self) -> bool:
-        """Is the client authenticated, or need not be?"""
+        """Whether the client is authenticated, or need not be."""
         return self._sasl is None or self._sasl.principal is not None
 
     async def _read_size(self) -> int:
@@ -246,7 +249,10 @@ class Connection:
                     raise
 
     async def _read(self, size: int) -> bytes:
-        return await self._stream.read(size, self._options.request_timeout)
+        """Read the rest of a request."""
+        data = await self._stream.read(size, self._options.request_timeout)
+        self._is_received = True
+        return data
 
     async def _read_request(self, size: int) -> Request:
         """Read a request. Its API is checked before its body is read."""
@@ -256,9 +262,15 @@ class Connection:
             self._check_allowed(api_key, size)
             undecoded = await self._read_undecoded(api_key, version, size)
             found = read_head(undecoded)
-            name = None if found.client_id is None else found.client_id.decode(errors="replace")
             return Request(
-                *found[:3], name, body=None, client_host=self._stream.host, size=size, frame=undecoded
+                found.api_key,
+                found.version,
+                found.correlation_id,
+                None if found.client_id is None else found.client_id.decode(errors="replace"),
+                body=None,
+                client_host=self._stream.host,
+                size=size,
+                frame=undecoded,
             )
         request_class, version, is_version_known = request_class_of(head)
         self._check_allowed(request_class.API_KEY, size)
@@ -307,8 +319,9 @@ class Connection:
             count = await progress.wait_for(partial(self._stream.receive_into, target), left)
             left -= loop.time() - began
             progress.count(count)
-            await self._memory.take(REQUEST_COPIES * count)
             received += count
+            self._is_received = received == size
+            await self._memory.take(REQUEST_COPIES * count)
         return frame
 
     async def _read_undecoded(self, api_key: int, version: int, size: int) -> memoryview:

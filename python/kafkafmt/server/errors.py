@@ -20,6 +20,10 @@ class UnsupportedRequestError(RequestError):
     """A request of an API or a version that is not served."""
 
 
+class UnansweredProduceError(RequestError):
+    """Records of a producer with `acks` 0 were refused. It waits for no response, so its connection is closed."""
+
+
 class RefusedError(Exception):
     """The connection is closed because of what the client did."""
 

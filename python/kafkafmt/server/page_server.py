@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics port. Whoever reaches it cannot take more threads, memory or time than this allows.
+"""The HTTP server of the metrics port. Its clients cannot take more threads, memory or time than its limits.
 
 A request has a thread. There are `MOST_REQUESTS` of them at a time, and further connections are closed. A request and
 its response have `request_timeout` seconds together, and the head of a request `MOST_HEAD_BYTES`.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
+ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 _FIRST_VERSION_OF_BATCHES = 3  # KIP-98: from this version on Produce accepts only batches of v2
 _FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
 # The most that a wrapper of v0 or v1 may decompress to. One is converted at a time, so this limits all together.

@@ -59,6 +59,15 @@ class RequestMemory(AdmissionQueue):
         """Return the lease of one request. It holds nothing at first."""
         return RequestLease(self)
 
+    @contextlib.contextmanager
+    def yield_when_awaited(self, woken: asyncio.Future[bool]) -> Iterator[None]:
+        """Set the future's result to False as soon as a task waits for memory, within the block."""
+        self._yielding.add(woken)
+        try:
+            yield
+        finally:
+            self._yielding.discard(woken)
+
     async def admit(self, lease: MemoryLease, size: int, seconds: float | None = None) -> None:
         """Extend a lease by `size` bytes, and wait for memory if needed, `seconds` at most."""
         if self._first is lease:
@@ -147,10 +156,5 @@ class RequestLease(MemoryLease):
         """Set the future's result to False as soon as others wait for what is held here, within the block."""
         if self.is_wanted:
             woken.set_result(False)
-        waiting = self._memory._yielding
-        if self.held:
-            waiting.add(woken)
-        try:
+        with self._memory.yield_when_awaited(woken) if self.held else contextlib.nullcontext():
             yield
-        finally:
-            waiting.discard(woken)

@@ -159,7 +159,7 @@ class Stream:
         called_at = loop.time()
         timer: asyncio.TimerHandle
 
-        def go_on() -> None:
+        def resume() -> None:
             nonlocal called_at
             called_at = loop.time()
             try:
@@ -175,7 +175,7 @@ class Stream:
             elif not written.done():
                 written.set_exception(_stalled(_TAKING))
 
-        loop.add_writer(descriptor, go_on)
+        loop.add_writer(descriptor, resume)
         timer = loop.call_at(called_at + seconds, expire)
         try:
             await written

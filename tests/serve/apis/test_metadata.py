@@ -206,6 +206,25 @@ def test_metadata_of_a_log_with_a_checkpoint_of_nonsense_has_no_leader_epoch(
     assert [partition.leader_epoch for partition in segments.partitions] != [-1]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["0\n3\n0 0", "0\n-1\n0 0\n", "0\n1\n0 0\n1 5\n", "0\n2\n1 0\n0 5\n", "0\n2\n0 5\n1 0\n"],
+    ids=[
+        "too few entries",
+        "a negative count",
+        "too many entries",
+        "descending epochs",
+        "descending offsets",
+    ],
+)
+def test_metadata_when_brokers_would_not_read_the_checkpoint_then_has_no_leader_epoch(
+    changing_apis: dict[int, Handler], log_directory: Path, text: str
+) -> None:
+    (log_directory / "none-0" / "leader-epoch-checkpoint").write_text(text)
+    (topic,) = ask(changing_apis, request(9, "none")).topics
+    assert [partition.leader_epoch for partition in topic.partitions] == [-1]
+
+
 @pytest.mark.parametrize("version", SUPPORTED[ApiKey.DescribeCluster])
 def test_cluster_is_one_broker(apis: dict[int, Handler], version: int) -> None:
     cluster = ask(apis, DescribeClusterRequest(version=version))

@@ -87,7 +87,7 @@ class TableReport:
 
 
 class Watch(Protocol):
-    """Is told of the progress, and may end it."""
+    """Receives the progress of a table, and may end its reading."""
 
     def on_step(self, read_bytes: int) -> None:
         """Called after each step with the bytes that were read so far."""
@@ -173,18 +173,18 @@ class _WorkerError(Exception):
 
 
 class _Worker(Watch):
-    """Tells the parent process of the progress, and ends with it."""
+    """Reports the progress to the parent process, and ends with it."""
 
     read_bytes: Synchronized[int]
     stop: Event
 
     def __init__(self) -> None:
-        self._told = 0
+        self._reported_bytes = 0
 
     def on_step(self, read_bytes: int) -> None:
         with _Worker.read_bytes.get_lock():
-            _Worker.read_bytes.value += read_bytes - self._told
-        self._told = read_bytes
+            _Worker.read_bytes.value += read_bytes - self._reported_bytes
+        self._reported_bytes = read_bytes
 
     def on_commit(self, records: int) -> None:
         """Do nothing: the parent prints no lines for the commits of its threads."""

@@ -21,9 +21,16 @@ from kafka.protocol.producer import ProduceResponse
 from kafkafmt.convert.options import ConversionStats
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.serve.producing.writers import Appended, Writers
-from kafkafmt.server.errors import RequestError
+from kafkafmt.server.errors import UnansweredProduceError
 from kafkafmt.server.metrics import Conversions, Metrics
-from kafkafmt.server.produced_records import MAX_DECOMPRESSED_BYTES, RefusedRecordsError, checked_run
+from kafkafmt.server.produced_records import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    MAX_DECOMPRESSED_BYTES,
+    RefusedRecordsError,
+    checked_run,
+)
 from kafkafmt.server.request import Message, Request
 from kafkafmt.server.yielding import YieldBudget
 
@@ -34,15 +41,10 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_ALL, _NONE, _LEADER = -1, 0, 1  # of acks
 _FIRST_VERSION_BY_TOPIC_ID = 13  # KIP-516
 _FIRST_VERSION_WITH_STORAGE_ERROR = 4  # KIP-112
 
 _TopicResponse = ProduceResponse.TopicProduceResponse
-
-
-class UnansweredProduceError(RequestError):
-    """Records of a producer with `acks` 0 were refused. It waits for no response, so its connection is closed."""
 
 
 class _Answer(NamedTuple):
@@ -82,7 +84,7 @@ class Producing:
     async def answer(self, request: Request) -> Message | None:
         """Append the records; return the response. For `acks` 0: None, and UnansweredProduceError for an error."""
         answers = await self._answers(request)
-        if request.body.acks == _NONE:
+        if request.body.acks == ACKS_NONE:
             refused = next((answer for answer in answers if answer.error is not errors.NoError), None)
             if refused is not None:
                 raise UnansweredProduceError(
@@ -128,7 +130,7 @@ class Producing:
     ) -> Partition | _Answer:
         """Return the partition for some records, or the answer if the request alone is reason to refuse them."""
         acks, name = request.body.acks, topic.name
-        if acks not in (_ALL, _NONE, _LEADER):
+        if acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             return _Answer(errors.InvalidRequiredAcksError, f"acks: expected -1, 0 or 1, found {acks}")
         if request.body.transactional_id is not None:
             return _Answer(errors.TransactionalIdAuthorizationFailedError, "transactions are not supported")
@@ -177,7 +179,7 @@ class Producing:
         async with self._writers.writer(partition) as writer:
             appended: Appended = await writer.append(run, settings, self._now)
             self._growth.notify(partition)
-            if request.body.acks == _ALL:
+            if request.body.acks == ACKS_ALL:
                 await writer.flush(appended.end_offset)
         self._metrics.records_appended(len(run), int(run.index["size"].sum()))
         conversions.add(topic, len(records or b""), stats)

@@ -27,20 +27,6 @@ LeaderEpochs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """The log that segments make up.
-
-    cuts: the parts of segments that make up the log, ascending. No two have an offset in common.
-    gaps: ranges of offsets that no segment has, each with the offset after its last one.
-    unused: segments without any part in the log: of a stale leader, before the log's start, or copied twice.
-    """
-
-    cuts: list[SegmentCut]
-    gaps: list[tuple[int, int]]
-    unused: list[RemoteSegment]
-
-
-@dataclass(frozen=True)
 class _Part:
     """Offsets of a segment that are part of the log, from `first` to before `after`."""
 
@@ -50,12 +36,7 @@ class _Part:
 
 
 def cuts(segments: Sequence[RemoteSegment]) -> list[SegmentCut]:
-    """Return the parts of segments that make up the log, ascending. Raises as `resolve`."""
-    return resolve(segments).cuts
-
-
-def resolve(segments: Sequence[RemoteSegment]) -> Resolved:
-    """Return which offsets each segment serves, so that each offset of the log is served once.
+    """Return the parts of segments that make up the log, ascending. No two have an offset in common.
 
     Raises StoredObjectError for a leader-epoch checkpoint that cannot be read.
     """
@@ -64,16 +45,12 @@ def resolve(segments: Sequence[RemoteSegment]) -> Resolved:
     parts = [part for one in segments for part in _parts(one, ends[one.base_offset], lineage)]
     chosen = _fewest(parts)
     found: list[SegmentCut] = []
-    gaps: list[tuple[int, int]] = []
     for place, part in enumerate(chosen):
         following = chosen[place + 1].first if place + 1 < len(chosen) else _UNBOUNDED
         after = min(part.after, following)
-        if part.after < following < _UNBOUNDED:
-            gaps.append((part.after, following))
         at_end = after >= _after(part.segment, ends[part.segment.base_offset])
         found.append(SegmentCut(part.segment, part.first, None if at_end else after))
-    used = {id(part.segment) for part in chosen}
-    return Resolved(found, gaps, [one for one in segments if id(one) not in used])
+    return found
 
 
 def current_lineage(segments: Sequence[RemoteSegment]) -> LeaderEpochs:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _USED_SECONDS = 10.0
 
 
-class ToldVersions(NamedTuple):
+class BrokerVersions(NamedTuple):
     """The response of a broker to ApiVersions, and the newest version of ApiVersions that it takes.
 
     taken: the versions of each API that pass. These are fewer than in the response if `api.version` says so.
@@ -34,13 +34,13 @@ class VersionsForStrangers:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asking = asyncio.Lock()
-        self._told: ToldVersions | None = None
+        self._known: BrokerVersions | None = None
         self._until = 0.0
 
-    async def get(self, ask: Callable[[], Awaitable[ToldVersions]]) -> ToldVersions:
+    async def get(self, ask: Callable[[], Awaitable[BrokerVersions]]) -> BrokerVersions:
         """Return the versions. ask: asks a broker. Raises as `ask`; the next client asks again then."""
         async with self._asking:
-            if self._told is None or self._clock() >= self._until:
-                self._told = await ask()
+            if self._known is None or self._clock() >= self._until:
+                self._known = await ask()
                 self._until = self._clock() + _USED_SECONDS
-            return self._told
+            return self._known
