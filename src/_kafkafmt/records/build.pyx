@@ -27,7 +27,6 @@ cdef enum:
     BLOCK_RECORDS = 64
 
 
-
 cdef int check_repeatable(headers) except -1:
     """Raise TypeError for an iterator: a second attempt to append the record would find no headers."""
     if not hasattr(headers, "__len__"):
@@ -146,7 +145,9 @@ cdef class RecordEncoder(OpenBatch):
             if not isinstance(header, (tuple, list)) or len(header) != 2:
                 raise TypeError(f"headers: expected pairs of key and value, found {header!r}")
             key, value = header
-            append_sized(out, key.encode("utf-8", "surrogateescape") if isinstance(key, str) else flat(key, "a str or bytes"))
+            if isinstance(key, str):
+                key = key.encode("utf-8", "surrogateescape")
+            append_sized(out, flat(key, "a str or bytes"))
             append_sized(out, None if value is None else flat(value, "bytes or None"))
             count += 1
         row.header_count = count
