@@ -58,7 +58,7 @@ SASL, SASL_PLAIN = "security.protocol=SASL_SSL", "security.protocol=SASL_PLAINTE
             ["needs sasl.mechanism, sasl.plain.username, sasl.plain.password"],
         ),
         ([NOWHERE, "--cluster-config", "security.protocol=TLS"], ["expected one of PLAINTEXT", "found TLS"]),
-        ([NOWHERE, "--cluster-config", "securty.protocol=SSL"], ["did you mean 'security_protocol'?"]),
+        ([NOWHERE, "--cluster-config", "securty.protocol=SSL"], ["did you mean 'security.protocol'?"]),
         (["kafka://me:wonderland@broker:9092"], ["without a user", "--cluster-config-file"]),
         (
             [NOWHERE, "--cluster-config", "bootstrap.servers=a:1"],

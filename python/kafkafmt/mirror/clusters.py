@@ -14,10 +14,11 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
-from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.client_config import parse_client_config, underscored
 from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
+from kafkafmt.client.tls import check_tls_files
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.errors import MirrorError
@@ -97,9 +98,10 @@ class MirrorCluster:
         self.address = address
         try:
             self._config = parse_client_config(config, _AnyClient)
+            check_tls_files(self._config)
         except ValueError as error:
             raise MirrorError(str(error)) from None
-        reserved = sorted(_RESERVED.intersection(self._config))
+        reserved = sorted(name for name in config if underscored(name) in _RESERVED)
         if reserved:
             raise MirrorError(f"{reserved[0]} is not an option of clients here: the mirror sets it")
         self._config.setdefault("bootstrap_timeout_ms", _BOOTSTRAP_MS)
@@ -109,7 +111,7 @@ class MirrorCluster:
             with logged.kept():
                 self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient), kafka_client=self._connect)
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
-            raise MirrorError(f"{address}: no broker answers: {error}{logged.cause(self._config)}") from None
+            raise MirrorError(f"{address}: {logged.explain(error, self._config)}") from None
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
         self.id = str(self._client.cluster.cluster_id)
         self.brokers = max(len(self._client.cluster.brokers()), 1)
