@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -57,6 +58,7 @@ class _OneLineErrors(GroupedCommands):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
+        _open_closed_streams()
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or a locale may lack characters
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
@@ -75,6 +77,13 @@ class _OneLineErrors(GroupedCommands):
         except OSError as error:
             status = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         sys.exit(status)
+
+
+def _open_closed_streams() -> None:
+    """Replace standard output and standard error by /dev/null if the caller has closed them: Python has None then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
 
 
 def _fail(message: str, status: int = 2) -> int:
