@@ -207,7 +207,12 @@ class MirrorCluster:
             }
         }
         try:
-            self._admin.create_topics(request, validate_only=only_checks, wait_for_metadata=not only_checks)
+            answer = self._admin.create_topics(
+                request, validate_only=only_checks, wait_for_metadata=False, raise_errors=False
+            )
+            _raise_for(answer["topics"])
+            if not only_checks:
+                self._admin.wait_for_topics([name])
         except kafka_errors.TopicAlreadyExistsError:
             return
         except kafka_errors.KafkaError as error:
@@ -337,6 +342,14 @@ class MirrorCluster:
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
+
+
+def _raise_for(topics: Iterable[Mapping[str, Any]]) -> None:
+    """Raise the error of the first topic that a broker refuses. kafka-python's own has the whole request."""
+    for topic in topics:
+        error = kafka_errors.for_code(topic["error_code"])
+        if error is not kafka_errors.NoError:
+            raise error(topic.get("error_message") or "")
 
 
 def _refusal(error: kafka_errors.KafkaError) -> type[MirrorError]:

@@ -125,6 +125,8 @@ class MirrorOptions:
             )
         if self.times.end_ms is not None and self.follows:
             raise MirrorError("--to ends each partition: it is not for --follow")
+        if not self.into_cluster:
+            self.topic_settings.check()  # brokers check the settings of their topics themselves
         self._check_syncs()
         if self.repartitions and not self.into_cluster:
             raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")
