@@ -40,6 +40,20 @@ def test_irregular_file_when_it_has_the_name_of_a_segment_then_is_reported(logs:
     assert (result.exit_code, result.stderr) == (2, f"kafkafmt: {words}\n")
 
 
+def test_summary_when_a_segment_cannot_be_read_then_does_not_conclude_what_clients_need(logs: Path) -> None:
+    (logs / "u-0").mkdir()
+    os.mkfifo(logs / "u-0" / NAME)
+    os.mkfifo(logs / "t-0" / NAME)
+    result = run("inspect", "--summary", logs)
+    assert result.exit_code == 1
+    unread = "1 segment could not be read"
+    assert (
+        f"t: clients need message format v2 (Kafka 0.11.0): 1 batch; perhaps more: {unread}\n"
+        in result.stdout
+    )
+    assert f"u: clients need unknown features: {unread}\n" in result.stdout
+
+
 @pytest.mark.parametrize("command", ["verify", "inspect"])
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_output_when_the_caller_closed_it_then_the_command_does_its_work(

@@ -29,7 +29,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
-from kafkafmt.cli.output import flush_output, notify
+from kafkafmt.cli.output import Terminated, flush_output, interrupted_by_sigterm, notify
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.restore import restore
@@ -62,9 +62,11 @@ class _OneLineErrors(GroupedCommands):
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or a locale may lack characters
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            status = super().main(*args, **kwargs) or 0
-        except click.Abort:
-            status = _fail("interrupted", 130)
+            with interrupted_by_sigterm():
+                status = super().main(*args, **kwargs) or 0
+        except click.Abort as error:
+            is_terminated = isinstance(error.__cause__, Terminated)
+            status = _fail("terminated", 143) if is_terminated else _fail("interrupted", 130)
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx is not None else "kafkafmt"
             status = _fail(f"{' '.join(error.format_message().split())} (see {where} --help)")
