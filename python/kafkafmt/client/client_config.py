@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafkafmt._util.names import known_name
-from kafkafmt.client.tls import uses_tls
 
 # A login module with its options, which contain the user name and the password.
 _JAAS = re.compile(
@@ -116,7 +115,7 @@ def _check_security(config: Mapping[str, Any], keys: Mapping[str, str], has_iden
             f"{keys['security_protocol']}: expected one of {', '.join(_PROTOCOLS)}, found {protocol}"
         )
     has_sasl = protocol.startswith("SASL_")
-    has_tls = uses_tls({"security_protocol": protocol})
+    has_tls = protocol.endswith("SSL")
     for name, key in keys.items():
         if (name.startswith("sasl_") and not has_sasl) or (name.startswith("ssl_") and not has_tls):
             kind = "SASL" if name.startswith("sasl_") else "TLS"

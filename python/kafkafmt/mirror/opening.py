@@ -270,6 +270,8 @@ def _open_target(
 ) -> Target:
     target: Target
     if isinstance(options.target, Path):
+        if options.target.exists() and not options.target.is_dir():
+            raise MirrorError(f"{options.target}: expected a folder, found a file")
         target = DirectoryTarget(options.target, statistics, options)
     elif isinstance(store, ClaimedOffsetMapStore):
         assert cluster is not None
