@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cli.logs import run
+from endpoints.endpoint_process import EndpointProcess
 from mirror.folders import batches, put_log
 
 
@@ -28,3 +31,15 @@ def test_keep_when_it_is_0_then_the_error_names_both_forms(tmp_path: Path) -> No
     result = run("backup", "prune", tmp_path, "--keep", 0)
     assert result.exit_code == 2
     assert "expected a number of generations, as 10, or a number and s, m, h, d or w, as 30d" in result.stderr
+
+
+@pytest.mark.clients
+def test_target_when_it_is_an_endpoint_that_takes_no_records_then_the_error_names_the_option(
+    tmp_path: Path,
+) -> None:
+    put_log(tmp_path / "served" / "s-0", batches(0, 10))
+    put_log(tmp_path / "source" / "t-0", batches(0, 10))
+    with EndpointProcess(tmp_path / "served", log=tmp_path / "log") as running:
+        result = run("mirror", tmp_path / "source", f"kafka://{running.address}")
+    assert result.exit_code == 2
+    assert result.stderr.rstrip().endswith("(kafkafmt serve takes records only with --allow-produce)")

@@ -28,6 +28,7 @@ from kafkafmt.types import TopicPartition
 _BOOTSTRAP_MS = 5000
 _OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 _ALTERED = "OK"
+_READ_ONLY_HINT = " (kafkafmt serve takes records only with --allow-produce)"
 # The protocol types of groups that commit offsets: of consumers, and of Kafka Streams (KIP-1071). A group that only
 # commits offsets has none.
 _OFFSET_PROTOCOLS = frozenset({"", "consumer", "streams"})
@@ -218,7 +219,8 @@ class MirrorCluster:
         except kafka_errors.KafkaError as error:
             is_config = isinstance(error, kafka_errors.InvalidConfigurationError)
             refusal = ConfigRefusedError if is_config else _refusal(error)
-            raise refusal(f"{self.address}: topic {name} could not be created: {error}") from None
+            hint = _READ_ONLY_HINT if isinstance(error, kafka_errors.IncompatibleBrokerVersion) else ""
+            raise refusal(f"{self.address}: topic {name} could not be created: {error}{hint}") from None
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic. Raises as `create_topic` does."""
