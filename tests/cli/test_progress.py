@@ -181,7 +181,7 @@ def test_bar_when_the_command_fails_then_is_erased_before_the_message(log: Path,
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)], ids=["SIGINT", "SIGTERM"]
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
 )
 def test_bar_when_interrupted_then_is_erased_and_the_cursor_is_back(
     tmp_path: Path, number: signal.Signals, status: int

@@ -174,3 +174,11 @@ def test_memory_when_it_is_too_small_then_one_line_says_what_would_do(logs: Path
     assert result.exit_code == 2
     words = ["--memory: ", "each of 2 workers", "expected a total of at least ", "found 8M"]
     assert is_one_line(result.stderr, words), result.stderr
+
+
+def test_users_file_when_it_is_empty_then_is_refused(tmp_path: Path) -> None:
+    users = tmp_path / "users.ini"
+    users.touch()
+    result = run("serve", tmp_path, "--sasl-users", users)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"--sasl-users {users}: it has no user, so no client can connect" in result.stderr

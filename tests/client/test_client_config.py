@@ -14,6 +14,9 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
 JAAS = f'{SCRAM} username="a\\"b" password=c;'
+TLS, USES_TLS = {"security.protocol": "SSL"}, {"security_protocol": "SSL"}
+SCRAM_TLS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+USES_SCRAM_TLS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
 PEM = {
     "ssl.truststore.location": "ca.pem",
     "ssl.truststore.type": "PEM",
@@ -39,11 +42,25 @@ PEM = {
         (Producer, {"acks": "1", "retries": "5"}, {"acks": 1, "retries": 5.0}),
         (
             KafkaConsumer,
-            {"sasl.jaas.config": JAAS},
-            {"sasl_plain_username": 'a"b', "sasl_plain_password": "c"},
+            {**SCRAM_TLS, "sasl.jaas.config": JAAS},
+            {**USES_SCRAM_TLS, "sasl_plain_username": 'a"b', "sasl_plain_password": "c"},
         ),
-        (KafkaConsumer, PEM, {"ssl_cafile": "ca.pem", "ssl_certfile": "me.pem", "ssl_password": "x"}),
-        (KafkaConsumer, {"ssl.endpoint.identification.algorithm": ""}, {"ssl_check_hostname": False}),
+        (
+            KafkaConsumer,
+            {**TLS, **PEM},
+            {**USES_TLS, "ssl_cafile": "ca.pem", "ssl_certfile": "me.pem", "ssl_password": "x"},
+        ),
+        (
+            KafkaConsumer,
+            {**TLS, "ssl.endpoint.identification.algorithm": ""},
+            {**USES_TLS, "ssl_check_hostname": False},
+        ),
+        (KafkaConsumer, {"security.protocol": "ssl"}, USES_TLS),
+        (
+            KafkaConsumer,
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+        ),
     ],
 )
 def test_text_when_parsed_then_is_what_the_client_takes(
@@ -56,14 +73,34 @@ def test_text_when_parsed_then_is_what_the_client_takes(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"fetch.max.byte": "1"}, "unknown client option 'fetch_max_byte': did you mean 'fetch_max_bytes'?"),
-        ({"fetch.max.bytes": "1k"}, "client option 'fetch_max_bytes': expected a number, found '1k'"),
-        ({"check.crcs": "yes"}, "client option 'check_crcs': expected true or false, found 'yes'"),
+        ({"fetch.max.byte": "1"}, "unknown client option 'fetch.max.byte': did you mean 'fetch.max.bytes'?"),
+        ({"fetch.max.bytes": "1k"}, "client option 'fetch.max.bytes': expected a number, found '1k'"),
+        ({"check.crcs": "yes"}, "client option 'check.crcs': expected true or false, found 'yes'"),
         ({"api_version": "new"}, "client option 'api_version': expected a version, as 3.9, found 'new'"),
         ({"ssl_context": "x"}, "client option 'ssl_context': expected it left out, as it takes no text"),
-        ({"value.deserializer": "x"}, "client option 'value_deserializer': expected it left out"),
+        ({"value.deserializer": "x"}, "client option 'value.deserializer': expected it left out"),
         ({"sasl.jaas.config": 'x username="u" secret'}, "sasl.jaas.config: expected a PlainLoginModule or"),
         ({"ssl.truststore.location": "a", "ssl.truststore.type": "JKS"}, "ssl.truststore.type: expected PEM"),
+        (
+            {"security.protocol": "SASL_SLL"},
+            "security.protocol: expected one of PLAINTEXT, SSL, SASL_PLAINTEXT",
+        ),
+        (
+            {"sasl.mechanism": "PLAIN"},
+            "sasl.mechanism has no effect: security.protocol=PLAINTEXT has no SASL",
+        ),
+        (
+            {"sasl.jaas.config": JAAS},
+            "sasl.jaas.config has no effect: security.protocol=PLAINTEXT has no SASL",
+        ),
+        (
+            {**TLS, "sasl.jaas.config": JAAS},
+            "sasl.jaas.config has no effect: security.protocol=SSL has no SASL",
+        ),
+        ({"ssl.cafile": "a"}, "ssl.cafile has no effect: security.protocol=PLAINTEXT has no TLS"),
+        ({**TLS, "ssl.keyfile": "a"}, "ssl.keyfile needs ssl.certfile"),
+        ({**SCRAM_TLS, "sasl.mechanism": "FOO"}, "sasl.mechanism: expected one of AWS_MSK_IAM, GSSAPI, "),
+        (SCRAM_TLS, "security.protocol=SASL_SSL needs sasl.plain.username, sasl.plain.password"),
         ({"ssl.keystore.location": "a"}, "ssl.keystore.location: expected ssl.keystore.type=PEM beside it"),
     ],
 )

@@ -58,7 +58,7 @@ SASL, SASL_PLAIN = "security.protocol=SASL_SSL", "security.protocol=SASL_PLAINTE
             ["needs sasl.mechanism, sasl.plain.username, sasl.plain.password"],
         ),
         ([NOWHERE, "--cluster-config", "security.protocol=TLS"], ["expected one of PLAINTEXT", "found TLS"]),
-        ([NOWHERE, "--cluster-config", "securty.protocol=SSL"], ["did you mean 'security_protocol'?"]),
+        ([NOWHERE, "--cluster-config", "securty.protocol=SSL"], ["did you mean 'security.protocol'?"]),
         (["kafka://me:wonderland@broker:9092"], ["without a user", "--cluster-config-file"]),
         (
             [NOWHERE, "--cluster-config", "bootstrap.servers=a:1"],
@@ -203,12 +203,12 @@ def check_nowhere(*options: object) -> str:
     return done.stdout
 
 
-def test_check_of_an_address_that_is_used_then_warns_as_the_gateway_may_run() -> None:
+def test_check_of_an_address_that_is_used_then_fails() -> None:
     with socket.create_server(("127.0.0.1", 0)) as used:
         address = f"127.0.0.1:{used.getsockname()[1]}"
         report = check_nowhere("--listen", address, "--metrics", address)
     for option in ("--listen", "--metrics"):
-        assert f"warning  {option} {address}: Address already in use" in report
+        assert f"failure  {option} {address}: Address already in use" in report
 
 
 def test_check_of_an_address_that_is_not_of_this_machine_then_fails() -> None:

@@ -96,3 +96,9 @@ def test_topics_that_are_meant(topics: str, meant: list[str], others: list[str])
 @pytest.mark.parametrize("text", ["kafka://a:1", "kafka://a:1,b:2/t,u.*"])
 def test_address_is_written_as_it_was_read(text: str) -> None:
     assert str(parse_address(text)) == text
+
+
+def test_address_when_it_has_a_user_then_the_error_does_not_show_it() -> None:
+    with pytest.raises(ValueError, match="without a user") as caught:
+        parse_address("kafka://me:hunter2@localhost:9092/t")
+    assert "hunter2" not in str(caught.value)

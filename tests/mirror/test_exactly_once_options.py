@@ -56,7 +56,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointProce
         (("--target-config", "acks=1"), "acks is not an option of clients here: the mirror sets it"),
         (
             ("--target-config", "transactional.id=x"),
-            "transactional_id is not an option of clients here: the mirror sets it",
+            "transactional.id is not an option of clients here: the mirror sets it",
         ),
     ],
     ids=["no transactions", "interval", "acks", "transactional id"],

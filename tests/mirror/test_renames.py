@@ -44,6 +44,13 @@ def test_topic_when_it_is_renamed_then_its_log_and_configuration_have_the_new_na
         (("--rename", "a=__b"), "--rename: expected SOURCE=TARGET"),
         (("--rename", "a=b", "--rename", "a=c"), "expected one target for topic a, found b and c"),
         (("--rename", "a=b", "--rename", "c=b"), "topics a, c would both be b at the target"),
+        (("--rename", "nope=b"), "--rename nope=b: no topic nope is selected at the source"),
+        (
+            ("--topic-config", "x:retention.ms=1"),
+            "--topic-config x:...: no topic that is written at the target",
+        ),
+        (("--topic-config", "foo=bar"), "--topic-config: Unknown topic config name: foo"),
+        (("--topic-config", "a:retention.ms=abc"), "--topic-config: retention.ms: expected -1 to 2^63 - 1"),
         (("--rename", "a=t"), "topics a, t would both be t at the target"),
         (("--topic-prefix", "east/"), "--topic-prefix: expected characters of a topic name"),
         (("--topic-prefix", "__"), "--topic-prefix: expected characters of a topic name"),

@@ -151,10 +151,11 @@ def test_repr_of_what_holds_a_password_does_not_show_it() -> None:
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
         f'username="mirror" password="{PASSWORD}";'
     )
+    sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     for given in (
-        {"sasl.jaas.config": jaas},
-        {"sasl_plain_password": PASSWORD},
-        {"ssl.key.password": PASSWORD},
+        {**sasl, "sasl.jaas.config": jaas},
+        {**sasl, "sasl_plain_username": "mirror", "sasl_plain_password": PASSWORD},
+        {"security.protocol": "SSL", "ssl.key.password": PASSWORD},
     ):
         config = parse_client_config(given, Producer)
         assert PASSWORD in config.values()

@@ -143,3 +143,18 @@ def test_topic_when_a_folder_is_restored_then_the_broker_keeps_all_of_it(
     assert configuration(admin, f"{topic}-compacted") == NEVER_CLEANED
     with Reader(cluster.bootstrap) as reader:
         assert len(reader.records(topic)) == 50
+
+
+@pytest.mark.clients
+def test_property_when_the_cluster_refuses_it_then_the_error_is_its_message_without_the_request(
+    tmp_path: Path,
+) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 10))
+    served = tmp_path / "served"
+    served.mkdir()
+    with EndpointProcess(served, "--allow-produce", log=tmp_path / "log") as running:
+        target = f"kafka://{running.address}"
+        ended = mirror(tmp_path / "source", target, "--topic-config", "retention.ms=abc")
+    assert "topic t could not be created: [Error 40] InvalidConfigurationError: " in ended.errors
+    assert "expected -1 to 2^63 - 1, found 'abc'" in ended.errors
+    assert "CreateTopicsRequest" not in ended.errors

@@ -84,6 +84,17 @@ def ensure_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
     raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
 
 
+def irregular_in_words(path: str | os.PathLike[str]) -> str:
+    """Return the message of the error for a path that leads to no regular file."""
+    try:
+        ensure_regular(Path(path).stat(), path)
+    except NotRegularFileError as error:
+        return str(error.strerror)
+    except FileNotFoundError:
+        pass
+    return "expected a regular file, found a broken link"
+
+
 def ensure_regular_or_missing(path: str | os.PathLike[str]) -> None:
     """Raise NotRegularFileError if `path` exists and is no regular file. For libraries that open files themselves."""
     try:

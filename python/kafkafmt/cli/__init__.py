@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -28,7 +29,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
-from kafkafmt.cli.output import flush_output, notify
+from kafkafmt.cli.output import Terminated, flush_output, interrupted_by_sigterm, notify
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.restore import restore
@@ -57,12 +58,15 @@ class _OneLineErrors(GroupedCommands):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
+        _open_closed_streams()
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or a locale may lack characters
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            status = super().main(*args, **kwargs) or 0
-        except click.Abort:
-            status = _fail("interrupted", 130)
+            with interrupted_by_sigterm():
+                status = super().main(*args, **kwargs) or 0
+        except click.Abort as error:
+            is_terminated = isinstance(error.__cause__, Terminated)
+            status = _fail("terminated", 143) if is_terminated else _fail("interrupted", 130)
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx is not None else "kafkafmt"
             status = _fail(f"{' '.join(error.format_message().split())} (see {where} --help)")
@@ -75,6 +79,13 @@ class _OneLineErrors(GroupedCommands):
         except OSError as error:
             status = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         sys.exit(status)
+
+
+def _open_closed_streams() -> None:
+    """Replace standard output and standard error by /dev/null if the caller has closed them: Python has None then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
 
 
 def _fail(message: str, status: int = 2) -> int:

@@ -101,7 +101,7 @@ class _BackupCommand(HelpCommand):
     "source",
     "A setting of the cluster's clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
     " May be repeated.",
-    "A file of such settings, one a line, as for passwords.",
+    "A file of settings of Kafka's clients, one KEY=VALUE a line, as for passwords.",
 )
 @running_options("How often it is checked whether a generation is due.")
 @log_options()

@@ -26,11 +26,12 @@ class _Age(click.ParamType[float]):
     """A number of seconds, minutes, hours, days or weeks: 90s, 30d."""
 
     name = "age"
+    _expected = "a number and s, m, h, d or w, as 30d"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         match = re.fullmatch(r"(\d{1,9})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
         if match is None:
-            self.fail(f"expected a number and s, m, h, d or w, as 30d, found {value!r}", param, ctx)
+            self.fail(f"expected {self._expected}, found {value!r}", param, ctx)
         return float(int(match[1]) * _SECONDS[match[2]])
 
 
@@ -38,6 +39,7 @@ class _Keep(_Age):
     """An age, as a number of seconds; or a number of generations, as an int."""
 
     name = "age|n"
+    _expected = "a number of generations, as 10, or a number and s, m, h, d or w, as 30d"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,8}", value, re.ASCII):

@@ -265,12 +265,13 @@ def _cluster(uri: str, settings: tuple[tuple[str, str], ...], security: _Securit
 
     from kafkafmt.client.client_config import parse_client_config
     from kafkafmt.gateway.addresses import parse_servers
-    from kafkafmt.gateway.cluster_config import check_passthrough, check_security, check_settings
+    from kafkafmt.gateway.cluster_config import check_identities, check_passthrough, check_settings
 
     try:
         given: Mapping[str, str] = client_settings(settings, security.cluster_config_file)
-        config = parse_client_config(given, KafkaConnectionManager)
-        check_security(config, has_own_identity=security.has_own_identity)
+        config = parse_client_config(given, KafkaConnectionManager, has_identity=security.has_own_identity)
+        if not security.has_own_identity:
+            check_identities(config)
         if security.sasl_passthrough:
             check_passthrough(config)
         check_settings(config)

@@ -74,7 +74,7 @@ def shared_options() -> Decorator:
         "A setting of the {}'s clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
         " May be repeated."
     )
-    file = "A file of such settings for the {}'s clients, one a line, as for passwords."
+    file = "A file of settings of the {}'s clients, one KEY=VALUE a line, as for passwords."
     return options(
         click.option(
             "--rename",

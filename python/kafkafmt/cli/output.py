@@ -7,10 +7,11 @@ import os
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 from rich.cells import cell_len
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 _STANDARD_OUTPUT = "standard output"
 _GAP = 2  # between the columns of a table
 _LEAST_WIDTH = 8
-_ERASE_LINE_AND_SHOW_CURSOR = b"\r\x1b[2K\x1b[?25h"
 _LAST_MILLISECOND = 253402300799999  # of the year 9999
 
 
@@ -150,10 +150,32 @@ def progress_bar(*, of_records: bool = False, beside_rows: bool = False) -> Iter
         redirect_stdout=sys.stdout.isatty(),
     )
     try:
-        with _erased_at_sigterm(bar), bar:
+        with bar:
             yield bar
     finally:
         bar.stop()  # Ctrl-C may come while it starts: the cursor must be shown again
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has come. The command cleans up as after SIGINT."""
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Raise Terminated at a SIGTERM during the block, unless the program handles it in another way."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def interrupt(*_: object) -> NoReturn:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -163,9 +185,7 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
 
     def handle(number: int, _: object) -> None:
         end()
-        signal.signal(
-            number, before[signal.SIGTERM] if number == signal.SIGTERM else signal.default_int_handler
-        )
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
 
     for number in before:
         signal.signal(number, handle)
@@ -174,26 +194,6 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _erased_at_sigterm(bar: Progress) -> Iterator[None]:
-    """Have SIGTERM erase the bar and show the cursor before it ends the process."""
-    if bar.disable or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-
-    def end(number: int, _: object) -> None:
-        # Not `bar.stop`: the thread that draws the bar may hold its lock, and wait for one of this thread.
-        os.write(sys.stderr.fileno(), _ERASE_LINE_AND_SHOW_CURSOR)
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class _RecordRateColumn(ProgressColumn):

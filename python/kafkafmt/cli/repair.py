@@ -174,7 +174,7 @@ def _result(one: PartitionReport) -> str:
     if one.moved_batches:
         words.append(f"{in_words(one.moved_batches, 'batch')} put back")
     if one.mended:
-        words.append(f"{in_words(len(one.mended), 'file')} mended")
+        words.append(f"{in_words(len({line.partition(': ')[0] for line in one.mended}), 'file')} mended")
     return ", ".join(words) or "ok"
 
 

@@ -96,7 +96,7 @@ _TO_STANDARD_OUTPUT = Part("writing")
 @client_options(
     "target",
     "A setting of the target's clients, as security.protocol. May be repeated.",
-    "A file of such settings, one a line, as for passwords.",
+    "A file of settings of Kafka's clients, one KEY=VALUE a line, as for passwords.",
 )
 @decoding_options(BASE64, default=TEXT_OR_BASE64)
 @json_option("Print the summary as one JSON object.")

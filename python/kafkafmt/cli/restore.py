@@ -107,7 +107,7 @@ _MOST_REPLICAS = 2**15 - 1
     "target",
     "A setting of the cluster's clients, under Kafka's name or kafka-python's, as security.protocol=SASL_SSL."
     " May be repeated.",
-    "A file of such settings, one a line, as for passwords.",
+    "A file of settings of Kafka's clients, one KEY=VALUE a line, as for passwords.",
 )
 @running_options("How often a transaction with records and the offset map is committed.")
 @log_options()

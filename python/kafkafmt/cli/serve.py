@@ -37,6 +37,7 @@ from kafkafmt.cli.server_options import (
 )
 from kafkafmt.cli.values import FILE, KEY_RING, Address, Count, Folder, LocalPath, Size
 from kafkafmt.serve.options import ServeOptions
+from kafkafmt.server.security.users import Users
 from kafkafmt.server.topics_file import read_topics_file
 from kafkafmt.storage import RemotePath, StoragePath
 
@@ -213,7 +214,7 @@ def serve(
         port=listen.port,
         topics_file=None if topics_file is None else read_topics_file(topics_file),
         tls=tls_options(tls_cert, tls_key, tls_client_ca),
-        users=users(sasl_users, sasl_mechanisms, settings["state"]),
+        users=_users(sasl_users, sasl_mechanisms, settings["state"]),
         **settings,
     )
     if memory_bytes is not None:
@@ -239,6 +240,14 @@ def _within_memory(memory_bytes: int, options: ServeOptions) -> ServeOptions:
     given = {one.name for one in fields(options) if source(one.name) in said}
     with memory_errors():
         return within_memory(memory_bytes, options, given - {"memory_bytes"})
+
+
+def _users(path: Path | None, names: str | None, state: Path | None) -> Users | None:
+    """Return the users of a file. Raises click.UsageError if it has none."""
+    found = users(path, names, state)
+    if found is not None and not found.names:
+        raise click.UsageError(f"--sasl-users {path}: it has no user, so no client can connect")
+    return found
 
 
 def _ensure_log_directory(options: ServeOptions) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
+from kafkafmt._util.files import NotRegularFileError, irregular_in_words
 from kafkafmt.cli.output import notify
 from kafkafmt.cli.values import NEEDS_PYARROW
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
@@ -71,14 +73,16 @@ class SourceFile:
         return self._reaches(first_offset)
 
     def _reaches(self, offset: int) -> bool:
-        """Return whether the file has offsets from `offset` on. True if damage hides its end, or it was deleted."""
+        """Return whether the file has offsets from `offset` on. True if that cannot be read."""
         try:
             return Segment(self.path).find_next_offset() > offset
-        except (KafkaFormatError, FileNotFoundError):
+        except (KafkaFormatError, FileNotFoundError, NotRegularFileError):
             return True
 
     def open(self, start: int = 0, end: int | None = None) -> SegmentRecords:
-        """Open the records from byte `start` to `end`."""
+        """Open the records from byte `start` to `end`. Raises NotRegularFileError for a broken link."""
+        if isinstance(self.path, Path) and self.path.is_symlink() and not self.path.exists():
+            raise NotRegularFileError(errno.EINVAL, irregular_in_words(self.path), str(self.path))
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
 
 

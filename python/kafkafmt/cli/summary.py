@@ -146,4 +146,7 @@ def _needs_in_words(report: TopicReport) -> str:
     ]
     if report.records_with_headers:
         needs.append(f"headers (Kafka 0.11.0): {in_words(report.records_with_headers, 'record')}")
+    if report.failed_segments:
+        unread = f"{in_words(report.failed_segments, 'segment')} could not be read"
+        return "; ".join([*needs, f"perhaps more: {unread}"]) if needs else f"unknown features: {unread}"
     return "; ".join(needs) or "nothing newer than message format v0"

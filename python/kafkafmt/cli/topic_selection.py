@@ -86,7 +86,7 @@ def live_options() -> Decorator:
         client_options(
             "source",
             "A setting of the source's clients, as security.protocol. May be repeated.",
-            "A file of such settings, one a line, as for passwords.",
+            "A file of settings of Kafka's clients, one KEY=VALUE a line, as for passwords.",
         ),
     )
 

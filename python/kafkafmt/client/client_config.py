@@ -4,6 +4,7 @@
 means kafka-python's option with underscores (security.protocol, fetch.max.bytes). Settings of the Java client with
 another form are translated: a login module in sasl.jaas.config, and PEM files as key store and trust store. A setting
 without a counterpart in kafka-python is an error: if it were ignored, the client would not do what the user asked for.
+So are settings of security without an effect: kafka-python connects in plain text for a protocol that it does not know.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _OBJECTS = (
     "value_serializer",
 )
 _ALL = ("-1", "all")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# The mechanisms of SASL that need a name and a password.
+_PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def is_secret(name: str) -> bool:
@@ -59,37 +63,78 @@ class Secret(str):
         return "'[hidden]'"
 
 
-def parse_client_config(given: Mapping[str, str], client: type) -> dict[str, Any]:
+def parse_client_config(
+    given: Mapping[str, str], client: type, *, has_identity: bool = True
+) -> dict[str, Any]:
     """Return the keyword arguments for `client`, a class of kafka-python or a subclass, that `given` stands for.
 
-    Raises ValueError, in one line, for an unknown option, an option that takes no text, and an invalid value. The
-    message does not show values that may be secret.
+    has_identity: whether SASL uses a name and a password of these settings.
+
+    Raises ValueError, in one line, for an unknown option, an option that takes no text, an invalid value, and settings
+    of security that have no effect or are incomplete. The message does not show values that may be secret.
     """
     defaults: Mapping[str, Any] = client.DEFAULT_CONFIG  # type: ignore[attr-defined]
-    values = {_STORES.get(underscored(name), underscored(name)): value for name, value in given.items()}
+    # Each value with its option as the user wrote it, by kafka-python's name.
+    written = {
+        _STORES.get(underscored(name), underscored(name)): (name.strip(), given[name]) for name in given
+    }
     config: dict[str, Any] = {}
-    for name, value in values.items():
+    for name, (key, value) in written.items():
         if name in _STORE_TYPES:
             if value.upper() != "PEM":
-                raise ValueError(
-                    f"{_dotted(name)}: expected PEM, the only type that Python reads, found {value!r}"
-                )
+                raise ValueError(f"{key}: expected PEM, the only type that Python reads, found {value!r}")
         elif name == _ENDPOINT_CHECK:
             config["ssl_check_hostname"] = bool(value)
         elif name == _JAAS_CONFIG:
             config["sasl_plain_username"], password = _credentials(value)
             config["sasl_plain_password"] = Secret(password)
+        elif name == "security_protocol":
+            config[name] = value.upper()  # Kafka's own clients ignore the case, kafka-python does not
         else:
-            config[name] = parse_option(name, value, defaults)
+            config[name] = parse_option(name, value, defaults, key)
     for store, kind in (
         ("ssl_keystore_location", _STORE_TYPES[0]),
         ("ssl_truststore_location", _STORE_TYPES[1]),
     ):
-        if any(underscored(name) == store for name in given) and kind not in values:
+        if any(underscored(name) == store for name in given) and kind not in written:
             raise ValueError(
                 f"{_dotted(store)}: expected {_dotted(kind)}=PEM beside it, the only type that Python reads"
             )
+    _check_security(config, {name: key for name, (key, _) in written.items()}, has_identity)
     return config
+
+
+def _check_security(config: Mapping[str, Any], keys: Mapping[str, str], has_identity: bool) -> None:
+    """Raise ValueError for settings of security without an effect, and for incomplete ones.
+
+    keys: the options as the user wrote them, by kafka-python's name.
+    """
+    protocol = config.get("security_protocol", "PLAINTEXT")
+    if protocol not in _PROTOCOLS:
+        raise ValueError(
+            f"{keys['security_protocol']}: expected one of {', '.join(_PROTOCOLS)}, found {protocol}"
+        )
+    has_sasl = protocol.startswith("SASL_")
+    has_tls = protocol.endswith("SSL")
+    for name, key in keys.items():
+        if (name.startswith("sasl_") and not has_sasl) or (name.startswith("ssl_") and not has_tls):
+            kind = "SASL" if name.startswith("sasl_") else "TLS"
+            raise ValueError(f"{key} has no effect: security.protocol={protocol} has no {kind}")
+    if config.get("ssl_keyfile") is not None and config.get("ssl_certfile") is None:
+        raise ValueError(f"{keys['ssl_keyfile']} needs ssl.certfile")
+    if not has_sasl:
+        return
+    mechanism = config.get("sasl_mechanism")
+    if mechanism is not None:
+        from kafka.net.sasl import SASL_MECHANISMS  # here, as other functions are used without kafka-python
+
+        if mechanism not in SASL_MECHANISMS:
+            known = ", ".join(sorted(SASL_MECHANISMS))
+            raise ValueError(f"{keys['sasl_mechanism']}: expected one of {known}, found {mechanism}")
+    needed = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
+    missing = [_dotted(name) for name in needed if not config.get(name)]
+    if has_identity and missing and (not mechanism or mechanism in _PASSWORD_MECHANISMS):
+        raise ValueError(f"security.protocol={protocol} needs {', '.join(missing)}")
 
 
 def underscored(name: str) -> str:
@@ -100,11 +145,15 @@ def _dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
-def parse_option(name: str, value: str, defaults: Mapping[str, Any]) -> Any:
-    """Parse the text of one option of a client whose defaults these are. Raises as `parse_client_config`."""
+def parse_option(name: str, value: str, defaults: Mapping[str, Any], key: str | None = None) -> Any:
+    """Parse the text of one option of a client whose defaults these are. Raises as `parse_client_config`.
+
+    key: the option as the user wrote it; None for its name.
+    """
+    key = key or name
     if name not in defaults:
         known = [*defaults, *_STORES, *_STORE_TYPES, _ENDPOINT_CHECK, _JAAS_CONFIG]
-        known_name("client option", name, known)
+        known_name("client option", key, map(_dotted, known) if "." in key else known)
     default = defaults[name]
     parse: Callable[[str], Any] = str
     if isinstance(default, bool):
@@ -116,13 +165,13 @@ def parse_option(name: str, value: str, defaults: Mapping[str, Any]) -> Any:
     elif isinstance(default, float):
         parse = float
     elif name in _OBJECTS or not isinstance(default, str | None):
-        raise ValueError(f"client option {name!r}: expected it left out, as it takes no text")
+        raise ValueError(f"client option {key!r}: expected it left out, as it takes no text")
     try:
         parsed = parse(value)
         return Secret(parsed) if isinstance(parsed, str) and is_secret(name) else parsed
     except ValueError:
         expected = _EXPECTED.get(parse, "a number")
-        raise ValueError(f"client option {name!r}: expected {expected}, found {value!r}") from None
+        raise ValueError(f"client option {key!r}: expected {expected}, found {value!r}") from None
 
 
 def _boolean(value: str) -> bool:

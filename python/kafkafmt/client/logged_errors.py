@@ -13,6 +13,8 @@ from threading import Lock
 from typing import Any
 
 _LOGGER = logging.getLogger("kafka")
+_BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+_BAD_CREDENTIALS = "SaslAuthenticationFailedError"
 _CLOSED = "socket disconnected"
 _SASL_HINT = ", as brokers do if they do not accept a user, a password or a mechanism"
 
@@ -30,6 +32,15 @@ class LoggedError(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self._message = ""
+
+    def explain(self, error: Exception, config: Mapping[str, Any]) -> str:
+        """Return why a client could not connect: `error`, unless the logged error says more. config: of the client."""
+        cause = self.cause(config)
+        if _BAD_CERTIFICATE in self._message:
+            return f"the broker's certificate is not trusted{cause}"
+        if _BAD_CREDENTIALS in self._message:
+            return f"the broker refuses the credentials{cause}"
+        return f"no broker answers: {error}{cause}"
 
     def cause(self, config: Mapping[str, Any]) -> str:
         """Return the error in parentheses, for the end of a message; empty without one. config: of the client."""

@@ -51,7 +51,7 @@ def split_raw_option(given: Mapping[str, str], name: RawOption) -> tuple[bool | 
     others: dict[str, str] = {}
     for key, text in given.items():
         if underscored(key) == name:
-            value = parse_option(name, text, {name: False})
+            value = parse_option(name, text, {name: False}, key)
         else:
             others[key] = text
     return value, others

@@ -6,9 +6,18 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from kafkafmt._util.user_errors import UserError
+
 _PROTOCOLS = ("SSL", "SASL_SSL")
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+_OPTIONAL = (*_FILES, "ssl_password")
+
+
+class TlsFileError(UserError, ValueError):
+    """A file of certificates or of a key has none that can be used."""
 
 
 def uses_tls(config: Mapping[str, Any]) -> bool:
@@ -19,13 +28,41 @@ def uses_tls(config: Mapping[str, Any]) -> bool:
 def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
     """Return the context that the ssl_ options describe; None without TLS.
 
-    Raises OSError for a file that cannot be read, and ssl.SSLError for one that has no certificate or key.
+    Raises OSError for a file that cannot be read, and TlsFileError for one that has no certificate or key.
     """
     if not uses_tls(config):
         return None
     if config["ssl_context"] is not None:
         given: ssl.SSLContext = config["ssl_context"]
         return given
+    files = [config[name] for name in _FILES if config.get(name)]
+    for name in files:
+        with Path(name).open("rb"):  # errors of the SSL context do not name the file
+            pass
+    try:
+        return _new_context(config)
+    except ssl.SSLError as error:
+        reason = error.reason or error
+        raise TlsFileError(
+            f"{', '.join(map(str, files))}: {reason}: expected certificates and keys in PEM form"
+        ) from None
+
+
+def check_tls_files(config: Mapping[str, Any]) -> None:
+    """Raise TlsFileError if a file of the ssl_ options is missing or cannot be used. Other options may be missing.
+
+    kafka-python reads the files when it connects, and its errors do not name them.
+    """
+    if uses_tls({"security_protocol": "PLAINTEXT", **config}) and any(map(config.get, _FILES)):
+        try:
+            ssl_context(
+                {"ssl_context": None, "ssl_check_hostname": True, **dict.fromkeys(_OPTIONAL), **config}
+            )
+        except OSError as error:
+            raise TlsFileError(f"{error.filename}: {error.strerror}") from None
+
+
+def _new_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = config["ssl_check_hostname"]

@@ -35,22 +35,27 @@ def interrupts_blocked() -> Iterator[None]:
 
 @contextmanager
 def interrupts_held() -> Iterator[Callable[[], None]]:
-    """Delay SIGINT until the yielded function is called.
+    """Delay SIGINT and SIGTERM until the yielded function is called, if handlers of Python get them.
 
-    An interrupt during `concurrent.futures.wait` would leave locks held, for which the executor's shutdown waits.
+    An exception of a handler during `concurrent.futures.wait` would leave locks held, for which the shutdown of the
+    executor waits.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is None or threading.current_thread() is not threading.main_thread():  # no handler can be set
+    if threading.current_thread() is not threading.main_thread():  # no handler can be set
         yield lambda: None
         return
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in known.items() if callable(handler)}
     held: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    for number in handlers:
+        signal.signal(number, lambda number, frame: held.append((number, frame)))
 
     def let_through() -> None:
-        if held and callable(handler):
-            handler(*held.pop())
+        if held:
+            number, frame = held.pop(0)
+            handlers[signal.Signals(number)](number, frame)
 
     try:
         yield let_through
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -90,6 +90,7 @@ class Listing:
     """Finds the files that paths and patterns stand for. Each folder is listed once.
 
     with_others: find files that are not segments, too, and the segments in folders of any name that match a pattern.
+        Folders, FIFOs and broken links with the name of a segment are found as segments, which cannot be opened.
     """
 
     def __init__(self, *, with_others: bool = False) -> None:
@@ -196,7 +197,17 @@ class Listing:
             for segment, next_offset in zip_longest(segments, next_offsets)
             if wanted in (None, segment.base_offset)
         )
-        return [segment for segment in found if segment is not None]
+        listed = [segment for segment in found if segment is not None]
+        if self._with_others and isinstance(folder, Path):
+            listed += self._irregular_in(folder, wanted)
+        return listed
+
+    def _irregular_in(self, folder: Path, wanted: int | None) -> Iterator[Segment]:
+        """Yield what is named as a segment and is no file, as a broken link. It cannot be opened."""
+        for path in irregular_segments(folder, self._children(folder).values()):
+            segment = Segment(path, is_active=False)
+            if wanted in (None, segment.base_offset):
+                yield segment
 
     def _as_listed(
         self, folder: StoragePath, segment: Segment, next_base_offset: int | None
@@ -278,6 +289,12 @@ class Listing:
 def segment_entries(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
     """Yield the entries of a folder that are segments, in no defined order."""
     return (entry for entry in entries if is_segment_file_name(entry.name) and entry.is_file())
+
+
+def irregular_segments(folder: Path, entries: Iterable[FolderEntry]) -> list[Path]:
+    """Return what is named as a segment among the entries of a folder and is no file, as a FIFO or a broken link."""
+    named = (entry for entry in entries if is_segment_file_name(entry.name) and not entry.is_file())
+    return sorted(folder / entry.name for entry in named if os.path.lexists(folder / entry.name))
 
 
 def segments_among(

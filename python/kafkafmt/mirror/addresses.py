@@ -103,6 +103,11 @@ def parse_address(text: str) -> Address:
             raise ValueError(
                 f"{error}; a cluster is {_SCHEME}HOST:PORT[,HOST:PORT][/TOPIC[,TOPIC|REGEX]]"
             ) from None
+    if "@" in text:  # the text has a password, so it is not shown
+        raise ValueError(
+            f"expected {_SCHEME}HOST:PORT[,HOST:PORT][/TOPIC[,TOPIC|REGEX]] without a user: a file of settings has "
+            "names and passwords (see --help)"
+        )
     servers, _, topics = text.removeprefix(_SCHEME).partition("/")
     for server in servers.split(","):
         match = _SERVER.fullmatch(server)

@@ -14,10 +14,11 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
-from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.client_config import parse_client_config, underscored
 from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
+from kafkafmt.client.tls import check_tls_files
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.errors import MirrorError
@@ -27,6 +28,7 @@ from kafkafmt.types import TopicPartition
 _BOOTSTRAP_MS = 5000
 _OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 _ALTERED = "OK"
+_READ_ONLY_HINT = " (kafkafmt serve takes records only with --allow-produce)"
 # The protocol types of groups that commit offsets: of consumers, and of Kafka Streams (KIP-1071). A group that only
 # commits offsets has none.
 _OFFSET_PROTOCOLS = frozenset({"", "consumer", "streams"})
@@ -97,9 +99,10 @@ class MirrorCluster:
         self.address = address
         try:
             self._config = parse_client_config(config, _AnyClient)
+            check_tls_files(self._config)
         except ValueError as error:
             raise MirrorError(str(error)) from None
-        reserved = sorted(_RESERVED.intersection(self._config))
+        reserved = sorted(name for name in config if underscored(name) in _RESERVED)
         if reserved:
             raise MirrorError(f"{reserved[0]} is not an option of clients here: the mirror sets it")
         self._config.setdefault("bootstrap_timeout_ms", _BOOTSTRAP_MS)
@@ -109,7 +112,7 @@ class MirrorCluster:
             with logged.kept():
                 self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient), kafka_client=self._connect)
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
-            raise MirrorError(f"{address}: no broker answers: {error}{logged.cause(self._config)}") from None
+            raise MirrorError(f"{address}: {logged.explain(error, self._config)}") from None
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
         self.id = str(self._client.cluster.cluster_id)
         self.brokers = max(len(self._client.cluster.brokers()), 1)
@@ -205,13 +208,19 @@ class MirrorCluster:
             }
         }
         try:
-            self._admin.create_topics(request, validate_only=only_checks, wait_for_metadata=not only_checks)
+            answer = self._admin.create_topics(
+                request, validate_only=only_checks, wait_for_metadata=False, raise_errors=False
+            )
+            _raise_for(answer["topics"])
+            if not only_checks:
+                self._admin.wait_for_topics([name])
         except kafka_errors.TopicAlreadyExistsError:
             return
         except kafka_errors.KafkaError as error:
             is_config = isinstance(error, kafka_errors.InvalidConfigurationError)
             refusal = ConfigRefusedError if is_config else _refusal(error)
-            raise refusal(f"{self.address}: topic {name} could not be created: {error}") from None
+            hint = _READ_ONLY_HINT if isinstance(error, kafka_errors.IncompatibleBrokerVersion) else ""
+            raise refusal(f"{self.address}: topic {name} could not be created: {error}{hint}") from None
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic. Raises as `create_topic` does."""
@@ -335,6 +344,14 @@ class MirrorCluster:
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
+
+
+def _raise_for(topics: Iterable[Mapping[str, Any]]) -> None:
+    """Raise the error of the first topic that a broker refuses. kafka-python's own has the whole request."""
+    for topic in topics:
+        error = kafka_errors.for_code(topic["error_code"])
+        if error is not kafka_errors.NoError:
+            raise error(topic.get("error_message") or "")
 
 
 def _refusal(error: kafka_errors.KafkaError) -> type[MirrorError]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +91,7 @@ def open_mirror(
             target_cluster = _open_cluster(stack, options.target, options.target_config, "send_raw_bytes")
             tasks = _open_tasks(stack, options)  # they create the topics of heartbeats
             source = _open_source(stack, options, source_cluster, target_cluster, open_source)
-            options.names.ensure_distinct(source.selected_topics())
+            _check_names(options, source.selected_topics())
             store = None
             if target_cluster is not None:
                 store = _open_own_store(options, source.name, target_cluster)
@@ -120,6 +120,20 @@ def open_mirror(
             source.on_revoke = mirror.revoke
         stack.enter_context(Background(tasks, is_following=options.is_following))
         yield mirror
+
+
+def _check_names(options: MirrorOptions, selected: Collection[str]) -> None:
+    """Raise MirrorError for names at the target that contradict each other, and options for topics that are not there.
+
+    A mirror that follows only warns of these: the topics may be created later.
+    """
+    options.names.ensure_distinct(selected)
+    targets = {options.names.target(topic) for topic in selected}
+    unused = options.topic_names.without_effect(selected) + options.topic_settings.without_effect(targets)
+    if unused and not options.is_following:
+        raise MirrorError(unused[0])
+    for message in unused:
+        _log.warning("an option has no effect yet", option=message)
 
 
 def open_offset_store(
@@ -256,6 +270,8 @@ def _open_target(
 ) -> Target:
     target: Target
     if isinstance(options.target, Path):
+        if options.target.exists() and not options.target.is_dir():
+            raise MirrorError(f"{options.target}: expected a folder, found a file")
         target = DirectoryTarget(options.target, statistics, options)
     elif isinstance(store, ClaimedOffsetMapStore):
         assert cluster is not None

@@ -125,6 +125,10 @@ class MirrorOptions:
             )
         if self.times.end_ms is not None and self.follows:
             raise MirrorError("--to ends each partition: it is not for --follow")
+        if self.group == "":
+            raise MirrorError("--group: expected the name of a group, found an empty one")
+        if not self.into_cluster:
+            self.topic_settings.check()  # brokers check the settings of their topics themselves
         self._check_syncs()
         if self.repartitions and not self.into_cluster:
             raise MirrorError("--repartition needs a cluster as target: a folder keeps the source's offsets")

@@ -64,6 +64,14 @@ class TopicNames:
         names.ensure_distinct(found)
         return names
 
+    def without_effect(self, topics: Collection[str]) -> list[str]:
+        """Return an error message for each rename of a topic that is not in `topics` of the source."""
+        return [
+            f"--rename {source}={target}: no topic {source} is selected at the source"
+            for source, target in self.renames.items()
+            if source not in topics
+        ]
+
     def target(self, topic: str) -> str:
         """Return the name at the target of a topic of the source."""
         return self.renames.get(topic, f"{self.prefix}{topic}")

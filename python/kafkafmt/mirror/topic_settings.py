@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,23 @@ class TopicSettings:
                 )
             (of_one.setdefault(topic, {}) if colon else of_all)[name.strip()] = value.strip()
         return cls(of_all, of_one)
+
+    def check(self) -> None:
+        """Raise MirrorError for a property that Kafka does not have, and for an invalid value."""
+        for configs in (self.of_all, *self.of_one.values()):
+            for name, value in configs.items():
+                try:
+                    check_property(name, value)
+                except ValueError as error:
+                    raise MirrorError(f"--topic-config: {error}") from None
+
+    def without_effect(self, topics: Collection[str]) -> list[str]:
+        """Return an error message for each topic with settings of its own that is not in `topics` of the target."""
+        return [
+            f"--topic-config {topic}:...: no topic that is written at the target has this name"
+            for topic in self.of_one
+            if topic not in topics
+        ]
 
     def applied(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
         """Return the configuration of a topic: `configs` of the source, with the properties replaced."""

@@ -13,15 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import kafka.errors as kafka_errors
 import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.group_name import derived_group
 from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.mirror.opening import open_mirror, open_offset_store
 from kafkafmt.mirror.options import OFFSET_MAP_PREFIX, MirrorOptions
 from kafkafmt.mirror.targets.topic_messages import warn_of_unknown
+from kafkafmt.net import Producer
+from kafkafmt.restore.errors import RestoreError
 from kafkafmt.restore.groups import (
     Groups,
     RestoredGroups,
@@ -40,6 +44,9 @@ if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
+
+# The time that the target has to answer whether it takes transactions.
+_INIT_SECONDS = 60.0
 
 
 class Restore:
@@ -111,6 +118,8 @@ class Restore:
         Raises RestoreError, MirrorError or OSError if the restore cannot continue. Another run continues it.
         """
         self.check()
+        if self._options.is_exactly_once:
+            self._ensure_transactions()
         self._target.begin(self.topics)
         with open_mirror(self._mirror_options, report, open_source=lambda *_: self._source) as mirror:
             self.statistics = mirror.statistics
@@ -121,6 +130,21 @@ class Restore:
         stopped = {*self.statistics.failures, *(one.topic_partition for one in self.statistics.unreached)}
         self.incomplete_topics = sorted({one.topic for one in stopped})
         self._finish()
+
+    def _ensure_transactions(self) -> None:
+        """Raise RestoreError if the target takes no transactions: before topics are created."""
+        prefix = derived_group(self._origin.name, self._cluster.id)
+        settings = {"acks": "all", "enable_idempotence": True, "transactional_id": f"{prefix}-check"}
+        producer = Producer(**{**self._cluster.config_of(Producer), **settings})
+        try:
+            producer.init_transactions(_INIT_SECONDS)
+        except kafka_errors.TransactionalIdAuthorizationFailedError as error:
+            raise RestoreError(
+                f"a restore needs transactions at the target, and the right to write with transactional ids that "
+                f"begin with {prefix}, or --no-transactions: {error}"
+            ) from None
+        finally:
+            producer.close(0)
 
     def end(self) -> None:
         """Make `run` complete the batches under way, and return."""
@@ -194,6 +218,11 @@ def open_restore(options: RestoreOptions) -> Iterator[Restore]:
     with ExitStack() as stack:
         stack.callback(source.close)
         names = renamed(source.selected_topics(), options.renames)
+        unused = options.topic_settings.without_effect(
+            {names.target(one) for one in source.selected_topics()}
+        )
+        if unused:
+            raise RestoreError(unused[0])
         mirror_options = replace(mirror_options, topic_names=names)
         groups = selected_groups(groups, options.groups, source.selected_topics())
         cluster = MirrorCluster(options.target, options.target_config)

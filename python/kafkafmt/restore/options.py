@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,13 +77,13 @@ class RestoreOptions:
         return topic_matches(topic, self.topics)
 
 
-def renamed(topics: Iterable[str], renames: Iterable[str]) -> TopicNames:
+def renamed(topics: Collection[str], renames: Iterable[str]) -> TopicNames:
     """Return the names that topics get. The first rename of a topic by its name applies, else the first that matches.
 
     >>> renamed(["orders-eu", "clicks"], [r"(.*)-eu=eu.\\1"]).renames
     {'orders-eu': 'eu.orders'}
 
-    Raises RestoreError if a rename is no such text, or a topic would get an illegal name.
+    Raises RestoreError if a rename is no such text or matches no topic, or a topic would get an illegal name.
     """
     parsed = [_parsed_rename(rename) for rename in renames]
     found = {}
@@ -97,6 +97,9 @@ def renamed(topics: Iterable[str], renames: Iterable[str]) -> TopicNames:
                 f"--rename: topic {topic} would be {name!r}: expected a legal name without __ at the start"
             )
         found[topic] = name
+    for old, new in parsed:
+        if not any(old.pattern == topic or old.fullmatch(topic) for topic in topics):
+            raise RestoreError(f"--rename {old.pattern}={new}: no topic of the restore matches {old.pattern}")
     return TopicNames(renames=found)
 
 

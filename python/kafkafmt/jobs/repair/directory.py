@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kafkafmt._util.files import replace_file
 from kafkafmt.jobs.repair.report import RepairReport
 from kafkafmt.jobs.repair.scan import files_of, read_if_there
-from kafkafmt.log.broker_files.cluster_files import parse_meta_properties
+from kafkafmt.log.broker_files.cluster_files import parse_clean_shutdown, parse_meta_properties
 from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -82,8 +82,11 @@ class DirectoryFiles:
             elif data is not None:
                 self._put(name, data)
         if not only:
-            marker = read_if_there(self._source / CLEAN_SHUTDOWN)
-            self._put(CLEAN_SHUTDOWN, marker if marker is not None and self._report.is_lossless else b"")
+            marker = read_if_there(self._source / CLEAN_SHUTDOWN) or b""
+            if not _is_sound_marker(marker):
+                self._report.mended.append(f"{CLEAN_SHUTDOWN}: damaged, written empty")
+                marker = b""
+            self._put(CLEAN_SHUTDOWN, marker if self._report.is_lossless else b"")
 
     def tell_others(self) -> None:
         """Report what else is in the directory."""
@@ -94,7 +97,7 @@ class DirectoryFiles:
                     continue
                 if _LEFT_BEHIND.fullmatch(path.name):
                     self._report.notes.append(
-                        f"{path.name}: a log that a broker has put aside, left as it is"
+                        f"{path.name}: a log that a broker has put aside, left {'as it is' if in_place else 'out'}"
                     )
                 else:
                     self._report.notes.append(
@@ -162,6 +165,15 @@ def _parse(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
             if partition is not None:
                 found[partition] = int(fields[2])
     return found, False
+
+
+def _is_sound_marker(data: bytes) -> bool:
+    """Whether a `.kafka_cleanshutdown` is one that a broker reads."""
+    try:
+        parse_clean_shutdown(data, CLEAN_SHUTDOWN)
+    except BrokerFileError:
+        return False
+    return True
 
 
 def _is_sound_meta(data: bytes) -> bool:

@@ -71,13 +71,17 @@ class ChangedWhileReadError(OSError):
 
 @dataclass
 class ScannedPartition:
-    """A partition whose files were scanned. report: what is known before anything is written."""
+    """A partition whose files were scanned.
+
+    report: what is known before anything is written. left_out: names of scanned files of which no batch is kept.
+    """
 
     folder: StoragePath
     topic_partition: TopicPartition | None
     plan: PartitionPlan
     report: PartitionReport
     index_findings: dict[str, list[str]]
+    left_out: frozenset[str]
 
 
 def scan_partition(
@@ -100,13 +104,17 @@ def scan_partition(
     report.size_in_bytes = sum(int((one["end_position"] - one["position"]).sum()) for one in ranges)
     report.moved_batches = plan.moved_batches
     kept = {one.file.path.name: one for one in plan.segments}
+    left_out = set[str]()
     for file in files:
         if (segment := kept.get(file.path.name)) is None:
-            report.mended.append(f"{file.path.name}: no sound batch that belongs to the log, left out")
+            left_out.add(file.path.name)
+            doubled = [one for one in plan.lost if one.path == str(file.path) and one.kind == "duplicate"]
+            why = "its batches are in other files" if doubled else "no sound batch that belongs to the log"
+            report.mended.append(f"{file.path.name}: {why}, left out")
         elif segment_file_name(segment.base_offset) != file.path.name:
             report.mended.append(f"{file.path.name}: renamed to {segment_file_name(segment.base_offset)}")
     findings = {file.path.name: file.index_findings for file in files if file.index_findings}
-    return ScannedPartition(folder, topic_partition, plan, report, findings)
+    return ScannedPartition(folder, topic_partition, plan, report, findings, frozenset(left_out))
 
 
 class PartitionWriter:
@@ -329,7 +337,9 @@ class PartitionWriter:
                 self._put(path.name, data)
             elif self._in_place and not path.name.endswith(_LOADED):
                 self.names.add(path.name)
-            elif path.name.endswith(LOG_SUFFIX) and _read_is_possible(path):
+            elif path.name in self._scanned.left_out or (
+                path.name.endswith(LOG_SUFFIX) and _read_is_possible(path)
+            ):
                 pass  # its batches are in another segment, or it has none: reported by the scan
             elif _SIDECAR_NAME.fullmatch(path.name) is None:
                 self._mend(path.name, "not a file of a log, left out")

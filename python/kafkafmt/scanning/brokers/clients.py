@@ -15,6 +15,7 @@ from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.client.raw_producer import RawProducer
+from kafkafmt.client.tls import TlsFileError, check_tls_files
 from kafkafmt.scanning.brokers.errors import BrokerError
 from kafkafmt.types import TopicPartition
 
@@ -87,13 +88,16 @@ class ClientConfig:
         return self._opened(Producer, self.config)
 
     def _opened(self, client: Callable[..., _Client], config: Mapping[str, Any]) -> _Client:
+        try:
+            check_tls_files(config)
+        except TlsFileError as error:
+            raise BrokerError(str(error)) from None
         logged = LoggedError()
         try:
             with logged.kept():
                 return client(**config)
         except KafkaError as error:
-            cause = logged.cause(config)
-            raise BrokerError(f"{self.bootstrap_servers}: no broker answers: {error}{cause}") from None
+            raise BrokerError(f"{self.bootstrap_servers}: {logged.explain(error, config)}") from None
 
 
 def assign(consumer: RawConsumer, positions: Mapping[TopicPartition, int]) -> None:

@@ -108,7 +108,20 @@ def read_chosen(folder: StoragePath, wanted: str | None = None, known: Manifest 
 
     def read(names: list[str]) -> Manifest:
         name = _chosen(folder, names, wanted)
-        return known if known is not None and known.name == name else read_generation(folder, name)
+        if known is not None and known.name == name:
+            return known
+        try:
+            return read_generation(folder, name)
+        except MissingGenerationError:
+            raise
+        except BackupError as error:
+            if wanted is not None or name == names[0]:
+                raise
+            earlier = names[names.index(name) - 1]
+            raise BackupError(
+                f"{error}; the generation before it is {earlier}: restore --generation {earlier}, or "
+                f"backup+URI?generation={earlier}, reads it"
+            ) from None
 
     return read_listed(folder, read)
 

@@ -1,0 +1,46 @@
+"""SIGTERM ends a command as SIGINT does: it stops its processes and removes its temporary files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from mirror.folders import batches, put_log
+
+SECONDS = 60
+
+
+def test_convert_when_terminated_then_cleans_up_and_has_the_status_of_sigterm(tmp_path: Path) -> None:
+    first = put_log(tmp_path / "logs" / "t-0", batches(0, 20_000))
+    path = next(first.glob("*.log")) if first.is_dir() else first
+    for number in range(1, 300):  # enough work to be at it still when the signal comes
+        folder = tmp_path / "logs" / f"t-{number}"
+        folder.mkdir()
+        os.link(path, folder / path.name)
+    target = tmp_path / "target"
+    command = [
+        sys.executable,
+        "-m",
+        "kafkafmt",
+        "convert",
+        "--to-magic",
+        "1",
+        "--jobs",
+        "2",
+        tmp_path / "logs",
+    ]
+    with subprocess.Popen([*command, target], stderr=subprocess.PIPE, text=True) as running:
+        end = time.monotonic() + SECONDS
+        while not any(target.glob("t-*/*")):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        running.send_signal(signal.SIGTERM)
+        _, errors = running.communicate(timeout=SECONDS)
+    assert running.returncode == 143
+    assert errors.splitlines()[-1] == "kafkafmt: terminated"
+    assert "leaked" not in errors
+    assert not list(target.glob("**/*.tmp"))

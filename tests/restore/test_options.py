@@ -1,0 +1,33 @@
+"""What a restore refuses before it creates a topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.logs import run
+from endpoints.endpoint_process import EndpointProcess
+from kafkafmt.restore.errors import RestoreError
+from kafkafmt.restore.options import renamed
+from mirror.folders import batches, put_log
+
+
+def test_rename_when_no_topic_matches_then_is_refused() -> None:
+    assert renamed(["a"], ["(a)=b.\\1", "a=c"]).renames == {"a": "c"}
+    with pytest.raises(RestoreError, match="--rename nope=b: no topic of the restore matches nope"):
+        renamed(["a"], ["nope=b"])
+
+
+@pytest.mark.clients
+def test_restore_when_the_target_has_no_transactions_then_no_topic_is_created(tmp_path: Path) -> None:
+    put_log(tmp_path / "source" / "t-0", batches(0, 10))
+    served = tmp_path / "served"
+    served.mkdir()
+    with EndpointProcess(served, "--allow-produce", log=tmp_path / "log") as running:
+        result = run("restore", tmp_path / "source", f"kafka://{running.address}", "--log-level", "error")
+    assert result.exit_code == 2
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("kafkafmt: a restore needs transactions at the target")
+    assert ", or --no-transactions: " in line
+    assert not (served / "t-0").exists()
