@@ -109,10 +109,10 @@ class TableWriter:
     def abort(self) -> None:
         """Remove all files of this writer. Errors are ignored: the next export removes what is left."""
         for file in self._open.values():
-            with contextlib.suppress(OSError, pa.ArrowException):
-                file.writer.close()
-            with contextlib.suppress(OSError, pa.ArrowException):
-                file.sink.close()
+            # After a write that failed, PyArrow's writer also raises RuntimeError.
+            for opened in (file.writer, file.sink):
+                with contextlib.suppress(Exception):
+                    opened.close()
             with contextlib.suppress(OSError):
                 file.local.unlink(missing_ok=True)
         for done in self._done:
