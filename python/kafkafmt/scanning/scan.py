@@ -37,6 +37,8 @@ from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
 if TYPE_CHECKING:
+    import pathlib
+
     import pandas
     import polars
     import pyarrow as pa
@@ -265,6 +267,11 @@ class Scan:
         """Whether the scan ends where its source does, at least as far as it has its partitions. Raises as `ranges`."""
         found = self._request.source.ranges()
         return not self._has_end and all(wanted.end == found[one].end for one, wanted in self._ranges.items())
+
+    @property
+    def folders(self) -> Sequence[pathlib.Path]:
+        """The local folders that are read."""
+        return self._request.source.folders
 
     def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Scan:
         """Return the scan of these offsets of these partitions alone, with the same schema.
