@@ -32,7 +32,7 @@ from kafkafmt.cli.record_options import (
     time_range_options,
     topics_option,
 )
-from kafkafmt.cli.values import Count, Size, complete_folders, with_key_ring
+from kafkafmt.cli.values import Count, PathText, Size, complete_folders, with_key_ring
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -67,8 +67,8 @@ class _ExportCommand(HelpCommand):
     common="--format --topics --value-format --schemas --partition-by --mode --dry-run --json",
     page="tables.md",
 )
-@click.argument("source", metavar="SRC", shell_complete=complete_folders)
-@click.argument("target", metavar="DST", shell_complete=complete_folders)
+@click.argument("source", metavar="SRC", type=PathText(), shell_complete=complete_folders)
+@click.argument("target", metavar="DST", type=PathText(), shell_complete=complete_folders)
 @destination_options("parquet", "delta", "iceberg", default="parquet")
 @topics_option()
 @time_range_options()
@@ -363,7 +363,7 @@ def _print_previews(scan: Scan, to: Destination, options: ExportOptions, *, as_j
     from kafkafmt.storage.locations import without_secrets
 
     rows, failed, offsets, source_bytes = [], 0, 0, 0
-    for topic, part in sources_of(scan, to):
+    for topic, part in sources_of(scan, to, options):
         try:
             found = preview_table(topic, part, to, options)
         except FAILURES as error:
