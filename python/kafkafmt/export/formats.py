@@ -43,7 +43,8 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
 def destination_folder(destination: Destination) -> StoragePath | None:
     """Return the folder of a destination; None for a namespace of Iceberg.
 
-    Raises ExportError for a name that no namespace has, and for options that the format does not have; ValueError and OSError as `Storages.locate`.
+    Raises ExportError for a name that no namespace has, and for options that the format does not have; ValueError and
+    OSError as `Storages.locate`.
     """
     if destination.format == "iceberg":
         from kafkafmt.export.iceberg_names import parse_name

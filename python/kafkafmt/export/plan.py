@@ -325,7 +325,7 @@ def _scan_of_rest(
     try:
         _ = found.schema
     except UndeterminedTypeError as error:
-        if state.schema is None and not any(end > start for start, end in rest.values()):
+        if state.schema is None:
             raise NoRecordsError(f"{where}: {error}", where) from error
         raise
     return found
@@ -339,7 +339,7 @@ def _columns(
     if state.schema is not None:
         ensure_same_names(state.schema, columns, table.location, is_flat=is_flat)
     if is_flat:
-        columns = flattened(columns, named)
+        columns = flattened(columns, named, is_new=state.schema is None)
     return table_schema(columns, named, has_time=table.traits.has_time)
 
 
@@ -352,8 +352,11 @@ def _partitioning(
         ensure_partitioned(columns, wanted, table.location)
         return wanted
     if wanted and wanted != state.partitioning:
-        asked, found = (", ".join(map(str, one)) or "nothing" for one in (wanted, state.partitioning))
-        raise ExportError(f"{table.location}: expected partitions by {asked}, found a table with {found}")
+        asked = ", ".join(map(str, wanted))
+        found = (
+            f"with {', '.join(map(str, state.partitioning))}" if state.partitioning else "without partitions"
+        )
+        raise ExportError(f"{table.location}: expected partitions by {asked}, found a table {found}")
     return state.partitioning
 
 
