@@ -134,7 +134,7 @@ def test_json_when_the_fields_of_a_new_table_differ_in_case_only_then_the_error_
     tmp_path: Path,
 ) -> None:
     put(tmp_path / "logs", 0, {"place": 1}, {"Place": 1})
-    with pytest.raises(SchemaConflictError, match="found columns 'place' and 'Place': .*--schemas.*--nested"):
+    with pytest.raises(SchemaConflictError, match=r"found columns 'place' and 'Place': .*--schemas.*--nested"):
         run(tmp_path)
     assert run(tmp_path, ExportOptions(flatten=False)).undecoded == 0
 
@@ -144,7 +144,7 @@ def test_json_when_a_field_has_the_name_of_a_column_of_kafka_then_is_a_conflict(
     run(tmp_path)
     put(tmp_path / "logs", 1, {"kafka_offset": 1})
     with pytest.raises(
-        SchemaConflictError, match="found two columns 'kafka_offset': .*python[^-]*$|Python"
+        SchemaConflictError, match="found two columns 'kafka_offset': give a schema"
     ) as raised:
         run(tmp_path)
     assert "--nested" not in str(raised.value)
