@@ -312,7 +312,7 @@ def test_segments_when_kafka_dumps_them_then_are_sound(tmp_path: Path) -> None:
         (record(49), "partition orders-0: column offset: expected 50 or more, found 49: offsets have to ascend"),
         ({**record(60, "other"), "offset": -1}, "partition other-0: column offset: expected 0 or more, found -1"),
         (record(60, "no/topic"), "column topic: expected up to 249 letters, .* found 'no/topic'"),
-        (record(60, None), "column topic: expected a topic in each row, found 1 nulls"),
+        (record(60, None), "column topic: expected a value in each row, found 1 nulls"),
         (record(60, partition=-2), "column partition: expected 0 to 2147483647, found -2"),
         (record(60, partition=None), "column partition: expected a partition in each row, found 1 nulls"),
         (record(60, timestamp=DAY.replace(year=1950)), "partition orders-0: timestamps, entry .: expected -1"),
