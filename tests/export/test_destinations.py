@@ -74,6 +74,8 @@ def test_export_when_the_destination_is_a_table_then_only_one_table_is_exported(
         ("{}/file/lake", [], "{}/file/lake: expected a folder, found a file"),
         ("s3://", [], "s3:"),
         ("nosuch://lake", [], "nosuch://lake: no file system has that scheme"),
+        ("{}/lake", ["--nested"], "--nested is for --value-format"),
+        ("{}/lake", ["--schemas", "{}/x"], "--schemas is for --key-format and --value-format"),
         ("{}/lake", ["--mode", "upsert"], "mode upsert: plain Parquet files cannot replace rows"),
     ],
 )

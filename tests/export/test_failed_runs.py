@@ -98,6 +98,19 @@ def test_export_when_the_disk_is_full_then_removes_its_files_and_exports_the_oth
     assert not [path for path in lake.rglob("part-*") if "users" not in str(path)]
 
 
+def test_export_when_a_partition_is_too_long_for_a_folder_then_the_error_names_the_column(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10, value='{{"d": "' + "x" * 300 + '"}}')
+    kind = pa.struct([("d", pa.string())])
+    with pytest.raises(
+        ExportError, match=r"column 'd': expected .* at most 255 bytes, found one of 302: 'd=xxx"
+    ):
+        export(source, lake, type=kind, partition_by="d")
+    assert export(source, lake, "delta", type=kind, partition_by="d")[0].rows == 10
+
+
 @pytest.mark.parametrize("method", ["transaction_version", "history"])
 def test_export_when_deltalake_raises_then_the_report_of_its_table_has_the_error(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch

@@ -134,7 +134,9 @@ def test_json_when_the_fields_of_a_new_table_differ_in_case_only_then_the_error_
     tmp_path: Path,
 ) -> None:
     put(tmp_path / "logs", 0, {"place": 1}, {"Place": 1})
-    with pytest.raises(SchemaConflictError, match=r"found columns 'place' and 'Place': .*--schemas.*--nested"):
+    with pytest.raises(
+        SchemaConflictError, match=r"found columns 'place' and 'Place': .*--schemas.*--nested"
+    ):
         run(tmp_path)
     assert run(tmp_path, ExportOptions(flatten=False)).undecoded == 0
 

@@ -258,6 +258,8 @@ def _scan(source: str, options: ExportOptions, settings: Mapping[str, Any]) -> S
 
 def _decoding(settings: Mapping[str, Any]) -> Decoding | None:
     key, value = settings["key_format"], settings["value_format"]
+    if value is None and settings["nested"]:
+        raise click.UsageError("--nested is for --value-format: without it a value is in one column")
     if key is None and value is None:
         for name in ("schemas", "schemas_config_file", "framing", "on_error"):
             if settings[name] is not None:
@@ -305,7 +307,10 @@ def _run(scan: Scan, to: Destination, options: ExportOptions, *, as_json: bool) 
 
 def _said(report: TableReport) -> str:
     """Return the error of a table, with its place if the error does not have it."""
-    text = " ".join(str(report.error).split())
+    from kafkafmt.export.errors import error_text
+
+    assert report.error is not None
+    text = error_text(report.error)
     return text if report.location in text else f"{report.location}: {text}"
 
 
@@ -358,6 +363,7 @@ def _print_reports(reports: Sequence[TableReport], summary: Mapping[str, Any]) -
 
 def _print_previews(scan: Scan, to: Destination, options: ExportOptions, *, as_json: bool) -> int:
     """Print what an export would do to each table. Returns the exit status."""
+    from kafkafmt.export.errors import error_text
     from kafkafmt.export.plan import preview_table, sources_of
     from kafkafmt.export.running import FAILURES
     from kafkafmt.storage.locations import without_secrets
@@ -368,7 +374,7 @@ def _print_previews(scan: Scan, to: Destination, options: ExportOptions, *, as_j
             found = preview_table(topic, part, to, options)
         except FAILURES as error:
             failed += 1
-            text = " ".join(str(error).split())
+            text = error_text(error)
             if as_json:
                 name = topic or without_secrets(to.target)
                 print_json({"topic": topic, "table": name, "status": "would fail", "error": text})

@@ -98,7 +98,7 @@ def scan(
             cluster those of consumers, such as `security.protocol`. `bootstrap.timeout.ms` is how long a cluster has
             to answer first, 5000 by default, and `poll.timeout.ms` how long later reads wait for brokers.
 
-    Raises ScanError, in one line, for invalid arguments.
+    Raises ScanError, in one line, for invalid arguments. What needs the source raises later: see `Scan`.
     """
     _ensure_arrow()
     parts = parse_partitions(partitions)
@@ -186,7 +186,8 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The schema of the rows: the columns of Spark's Kafka source, with its types, or with those of the decoding.
 
-        If the types of decoded columns depend on the records, this reads the first ones.
+        If the types of decoded columns depend on the records, this reads the first ones. Raises SchemaError if they
+        tell no type, as text that is read as JSON, and for a damaged schema.
         """
         return arrow_schema(self._request.columns) if self._decoder is None else self._decoder.schema
 
@@ -358,7 +359,7 @@ class Scan:
 
         columns: some of `schema`, in any order; None for all. Others are not materialised and not decoded.
 
-        Raises as `ranges`, and KafkaFormatError for damage, after the rows before it.
+        Raises as `ranges` and `schema`, and KafkaFormatError for damage, after the rows before it.
         """
         for task in self.tasks():
             yield from task.read(columns)
