@@ -245,7 +245,7 @@ def test_batches_when_dense_then_offsets_alone_change(tmp_path: Path) -> None:
             "partition orders-0: CRC mismatch",
         ),
         (lambda data: b"", ValueError, None),
-        (lambda data: None, ValueError, "column batch: expected a batch in each row, found 1 nulls"),
+        (lambda data: None, ValueError, "column batch: expected a value in each row, found 1 nulls"),
         (lambda data: b"nonsense" * 9, kf.KafkaFormatError, "partition orders-0: "),
     ],
 )
@@ -314,7 +314,7 @@ def test_segments_when_kafka_dumps_them_then_are_sound(tmp_path: Path) -> None:
         (record(60, "no/topic"), "column topic: expected up to 249 letters, .* found 'no/topic'"),
         (record(60, None), "column topic: expected a value in each row, found 1 nulls"),
         (record(60, partition=-2), "column partition: expected 0 to 2147483647, found -2"),
-        (record(60, partition=None), "column partition: expected a partition in each row, found 1 nulls"),
+        (record(60, partition=None), "column partition: expected a value in each row, found 1 nulls"),
         (record(60, timestamp=DAY.replace(year=1950)), "partition orders-0: timestamps, entry .: expected -1"),
         (record(60, headers=[(None, b"")]), "partition orders-0: headers' keys, entry .: expected a key, found null"),
     ],
