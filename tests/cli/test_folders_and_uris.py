@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.logs import run
+from cli.logs import is_one_line, run, write_log
 from kafkafmt.storage import StoragePath, read_file, storage_of, storage_path
 from store_folders import files_in, upload, uri_of
 
@@ -31,6 +31,38 @@ READERS: dict[str, tuple[str, ...]] = {
 }
 Place = tuple[str, Path]
 COORDINATORS = Path(__file__).parents[1] / "data" / "coordinators" / "3.9"
+EMPTY_TEXT = [
+    ("inspect", "", "PATH"),
+    ("verify", "logs", "", "PATH"),
+    ("groups", "", "DIR"),
+    ("cluster", "", "PATH"),
+    ("convert", "", "out", "--to-magic", "2", "SRC"),
+    ("erase", "logs", "", "--keys", "keys", "DST"),
+    ("repair", "", "out", "SRC"),
+    ("replay", "", "SRC"),
+    ("replay", "logs", "", "TARGET"),
+    ("restore", "", "kafka://127.0.0.1:1", "URI"),
+    ("serve", "", "DIR"),
+    ("table", "", "out", "SRC"),
+    ("export", "", "out", "SRC"),
+    ("export", "logs", "", "DST"),
+    ("export", "compact", "", "--format", "delta", "TABLE"),
+]
+
+
+@pytest.mark.parametrize("arguments", EMPTY_TEXT, ids=lambda one: one[0])
+def test_path_when_empty_then_is_refused_and_not_the_current_folder(
+    tmp_path: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path / "orders-0")
+    (tmp_path / "keys").touch()
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    *given, name = arguments
+    result = run(*given)
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, [name, "expected a folder or a URI, found ''"]), result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def copy_of(view: StoragePath, folder: Path) -> Path:

@@ -93,3 +93,10 @@ def test_help_of_the_program_then_has_each_command_under_a_heading_and_no_text_i
     }
     assert sorted(name for names in listed.values() for name in names) == sorted(main.commands)  # type: ignore[attr-defined]
     assert shown.count("...") == 1  # of the usage: [ARGS]...
+
+
+def test_option_when_its_argument_is_missing_then_the_error_names_the_help_of_the_command(
+    tmp_path: Path,
+) -> None:
+    result = run("inspect", tmp_path, "--parquet")
+    assert result.stderr.endswith("requires an argument. (see main inspect --help)\n")

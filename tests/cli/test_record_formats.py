@@ -225,6 +225,33 @@ def test_formats_when_they_have_no_effect_then_are_refused(
     assert error in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "words"),
+    [
+        ("bad.avsc", "{bad", "avro", "expected an Avro schema"),
+        ("bad.avsc", '{"type": "record", "name": "R"}', "avro", "fields"),
+        ("bad.json", "[1]", "json", "expected a JSON Schema"),
+        ("bad.proto", 'syntax = "proto3"; messag X {}', "protobuf", "schema.proto:1"),
+        ("none.avsc", None, "avro", "No such file or directory"),
+        ("none", None, "avro", "No such file or directory"),
+        ("a.txt", "", "avro", "expected a file ending in .avsc"),
+    ],
+)
+@pytest.mark.parametrize("command", ["inspect", "replay", "export"])
+def test_schemas_when_the_file_is_damaged_or_missing_then_one_line_names_it_before_any_record(
+    tmp_path: Path, command: str, name: str, content: str | None, kind: str, words: str
+) -> None:
+    for partition in ("a-0", "b-0"):
+        write_records(tmp_path / "logs" / partition, [(None, b"x")])
+    file = tmp_path / name
+    if content is not None:
+        file.write_text(content)
+    more = {"inspect": ("--records",), "replay": (), "export": (tmp_path / "lake",)}[command]
+    result = run(command, tmp_path / "logs", *more, "--value-format", kind, "--schemas", file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert is_one_line(result.stderr, [f"{file}: ", words]), result.stderr
+
+
 def test_avro_when_records_have_different_schemas_then_each_has_the_fields_that_it_was_written_with(
     tmp_path: Path,
 ) -> None:

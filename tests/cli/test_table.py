@@ -186,6 +186,9 @@ def test_table_when_the_disk_is_full_then_says_so_and_the_next_run_goes_on(
     [
         (["nowhere", "out"], ["nowhere", "no such folder"]),
         (["logs", "logs"], ["already exists"]),
+        (["logs", "."], [".: already exists: a folder", "expected the name of a new file"]),
+        (["logs", "/"], ["/: already exists: a folder"]),
+        (["logs", ""], ["OUT", "expected a path, found ''"]),
         (["logs", "out", "--topics", "x*"], ["no topic matches 'x*'"]),
         (["logs", "out", "--memory", "1.5x"], ["expected a size of 1 byte to 64G", "found '1.5x'"]),
         (["logs", "out", "--memory", "1m"], ["at least", "found 1M"]),

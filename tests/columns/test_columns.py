@@ -316,6 +316,25 @@ def test_to_arrow_when_a_timestamp_does_not_fit_into_microseconds_then_no_wrong_
     assert column.null_count == 1
 
 
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.ZSTD])
+def test_to_batches_when_a_timestamp_does_not_fit_then_the_error_has_the_place_of_its_batch(codec):
+    data = b""
+    for base, timestamps in ((0, [1, 2]), (2, [3, 2**60, 4]), (5, [2**61])):
+        builder = kf.RecordBatchBuilder(codec=codec, base_offset=base)
+        for timestamp in timestamps:
+            builder.append(timestamp, b"k", b"v")
+        batch = builder.build()
+        if base == 2:
+            start, end = len(data), len(data) + len(batch)
+        data += batch
+    batches = kf.MemoryRecords(data).arrow_batches(["offset", "timestamp"])
+    assert next(batches)["offset"].to_pylist() == [0, 1, 2]
+    with pytest.raises(kf.InvalidRecordError, match=f"found {2**60} ms") as raised:
+        next(batches)
+    found = raised.value
+    assert (found.position, found.next_position, found.base_offset, found.last_offset) == (start, end, 2, 4)
+
+
 def test_to_arrow_when_there_is_no_timestamp_then_minus_one_millisecond_as_in_spark():
     """Case 14: -1 stays -1."""
     table = kf.MemoryRecords(SAMPLES["v0"]).to_arrow(["timestamp", "timestampType"])

@@ -413,7 +413,9 @@ def test_decoding_when_an_option_has_no_effect_or_is_unknown_then_is_refused(
 
 def test_decoding_when_nothing_tells_the_type_then_says_what_to_give() -> None:
     for decoding in (Decoding(value="json"), Decoding(value="json", schemas={1: Schema("JSON", "{}")})):
-        with pytest.raises(UserError, match="give reader_schema"):
+        with pytest.raises(
+            UserError, match=r"give one schema \(--schemas FILE, or reader_schema in Python\)"
+        ):
             decoding.decoder(["value"])
     with pytest.raises(UserError, match="not among the columns"):
         Decoding(value="json").decoder(["key"])

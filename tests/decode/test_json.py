@@ -123,7 +123,9 @@ def test_inferred_type_when_fields_are_nested_then_has_all_without_guesses() -> 
 
 
 def test_inferred_type_when_no_row_is_an_object_then_says_what_to_give() -> None:
-    with pytest.raises(SchemaError, match="give reader_schema"):
+    with pytest.raises(
+        SchemaError, match=r"\[\{\}\] do not count: give one schema \(--schemas FILE, or reader_schema"
+    ):
         infer_json_type([payloads([b"1", b"{}", b"{"])])
 
 

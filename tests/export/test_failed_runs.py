@@ -21,6 +21,7 @@ from pyiceberg.table import DataScan
 from export.exporting import export, places, read
 from export.scans import folder_scan, write_log
 from export.test_iceberg import destination_of
+from file_limits import file_size_limit
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.plan import ExportOptions, ScanSource, plan_table
@@ -78,6 +79,36 @@ def test_export_when_it_fails_while_it_begins_then_another_one_can(
         assert "no answer" in str(report.error)
     (report,) = run_export(folder_scan(source), destination(lake, kind), ExportOptions())
     assert (report.rows, report.error) == (10, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export_when_the_disk_is_full_then_removes_its_files_and_exports_the_other_tables(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for topic in ("orders", "users"):
+        write_log(source, f"{topic}-0", 0, 10)
+    write_log(source, "orders-0", 10, 50_000, value="value {0:x}")
+    to = destination(lake, kind)
+    with file_size_limit(100_000):
+        reports = {report.topic: report for report in run_export(folder_scan(source), to, ExportOptions())}
+    assert "File too large" in str(reports["orders"].error)
+    assert reports["orders"].rows == 0
+    assert (reports["users"].rows, reports["users"].error) == (10, None)
+    assert not [path for path in lake.rglob("part-*") if "users" not in str(path)]
+
+
+def test_export_when_a_partition_is_too_long_for_a_folder_then_the_error_names_the_column(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10, value='{{"d": "' + "x" * 300 + '"}}')
+    kind = pa.struct([("d", pa.string())])
+    with pytest.raises(
+        ExportError, match=r"column 'd': expected .* at most 255 bytes, found one of 302: 'd=xxx"
+    ):
+        export(source, lake, type=kind, partition_by="d")
+    assert export(source, lake, "delta", type=kind, partition_by="d")[0].rows == 10
 
 
 @pytest.mark.parametrize("method", ["transaction_version", "history"])
@@ -152,6 +183,10 @@ class _BrokenScan:
     @property
     def is_whole(self) -> bool:
         return self.scan.is_whole
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        return self.scan.folders
 
     def ensure_readable(self) -> None:
         self.scan.ensure_readable()

@@ -9,6 +9,7 @@ from typing import Any
 import deltalake
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cli.logs import run as command
@@ -110,6 +111,45 @@ def test_json_when_rows_are_replaced_and_a_nested_object_has_a_new_field_then_th
         put(tmp_path / "logs", first, {"place": place})
         run(tmp_path, options, kind)
     assert rows_of(tmp_path, "place.city, place.zip", kind) == [("Bern", None), ("Thun", 3600)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_json_when_a_new_field_differs_in_case_only_then_its_records_are_counted(
+    tmp_path: Path, kind: str
+) -> None:
+    put(tmp_path / "logs", 0, {"a": 1, "place": {"city": "Bern"}})
+    run(tmp_path, kind=kind)
+    put(tmp_path / "logs", 1, {"A": 2}, {"place": {"City": "Thun"}}, {"a": 4, "b": 4}, {"a": 5, "B": 5})
+    assert run(tmp_path, kind=kind).undecoded == 3
+    assert rows_of(tmp_path, "a, place.city, b, kafka_value_error IS NULL", kind) == [
+        (1, "Bern", None, True),
+        (None, None, None, False),
+        (None, None, None, False),
+        (4, None, 4, True),
+        (None, None, None, False),
+    ]
+
+
+def test_json_when_the_fields_of_a_new_table_differ_in_case_only_then_the_error_names_both(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, {"place": 1}, {"Place": 1})
+    with pytest.raises(
+        SchemaConflictError, match=r"found columns 'place' and 'Place': .*--schemas.*--nested"
+    ):
+        run(tmp_path)
+    assert run(tmp_path, ExportOptions(flatten=False)).undecoded == 0
+
+
+def test_json_when_a_field_has_the_name_of_a_column_of_kafka_then_is_a_conflict(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, {"id": 1})
+    run(tmp_path)
+    put(tmp_path / "logs", 1, {"kafka_offset": 1})
+    with pytest.raises(
+        SchemaConflictError, match="found two columns 'kafka_offset': give a schema"
+    ) as raised:
+        run(tmp_path)
+    assert "--nested" not in str(raised.value)
 
 
 def test_json_when_the_first_records_of_a_run_have_fewer_fields_then_the_columns_keep_their_types(
@@ -238,6 +278,35 @@ def test_schema_when_damaged_then_is_the_error_of_a_topic_without_records_too(
     (tmp_path / "logs" / "orders-0" / f"{0:020}.log").touch()
     with pytest.raises(SchemaError, match="expected an Avro schema"):
         run(tmp_path, value="avro", **decoded)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_json_when_all_records_are_tombstones_then_the_table_comes_with_the_first_value(
+    tmp_path: Path, kind: str
+) -> None:
+    put(tmp_path / "logs", 0, None, None)
+    assert run(tmp_path, kind=kind).rows == 0
+    put(tmp_path / "logs", 2, {"id": 1})
+    assert run(tmp_path, kind=kind).rows == 3
+    assert rows_of(tmp_path, "id", kind) == [(None,), (None,), (1,)]
+
+
+@pytest.mark.parametrize("value", [1, [1, 2], [[1]], {}, {"a": {}}, {"a": [{}]}, b"xx"], ids=str)
+def test_json_when_no_value_has_a_field_with_a_type_then_the_error_says_what_to_give(
+    tmp_path: Path, value: Any
+) -> None:
+    put(tmp_path / "logs", 0, value, None)
+    with pytest.raises(
+        SchemaError, match=r"expected a JSON object with a field.* give one schema \(--schemas"
+    ):
+        run(tmp_path)
+
+
+def test_json_when_a_field_is_always_an_empty_object_then_it_has_no_column(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, {"id": 1, "a": {}, "b": [{}]})
+    assert run(tmp_path).undecoded == 0
+    (file,) = (tmp_path / "lake" / "orders").glob("*.parquet")
+    assert {"id", "a", "b"} & set(pq.read_schema(file).names) == {"id"}
 
 
 def test_schema_when_no_record_names_it_yet_then_is_no_failure(tmp_path: Path) -> None:

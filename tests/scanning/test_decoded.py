@@ -102,6 +102,11 @@ def test_decode_when_topics_differ_then_the_scan_of_each_has_its_own_types(folde
         scan.of_topic("x")
 
 
+def test_decode_when_its_format_is_unknown_then_is_a_scan_error(folder: Path) -> None:
+    with pytest.raises(kf.ScanError, match=r"^decode: a format is one of .* found jsn$"):
+        kf.scan(folder, decode="jsn")
+
+
 def test_columns_when_not_asked_for_then_are_not_decoded(
     folder: Path, decoded_rows: list[tuple[str, int]]
 ) -> None:

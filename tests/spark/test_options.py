@@ -31,7 +31,7 @@ def test_names_and_words_when_in_another_case_then_are_taken() -> None:
 
 
 def test_options_of_a_file_system_when_given_then_are_handed_on_and_not_shown() -> None:
-    options = parse(Region="eu-west-1", secret_key="hidden")
+    options = parse(path="s3://bucket/logs", Region="eu-west-1", secret_key="hidden")
     assert options.file_system == {"region": "eu-west-1", "secret_key": "hidden"}
     assert "hidden" not in repr(options)
     assert "hidden" not in repr(ReadOptions.parse({"path": "s3://key:hidden@bucket/logs"}))
@@ -93,9 +93,23 @@ def test_offsets_when_json_then_are_those_of_spark_s_kafka_source() -> None:
         ({"subscribe": "a", "topics": "b"}, "options topics and subscribe: expected one of them"),
         ({"topic": "a"}, "options topic and partition: expected both or neither"),
         ({"topic": "a", "partition": "-1"}, "option partition: expected a number from 0 to 2147483647"),
-        ({"startingOffsets": "latest"}, "option startingOffsets: expected earliest or JSON"),
-        ({"startingOffsets": '{"a": {"0": -1}}'}, "option startingOffsets: expected earliest or JSON"),
-        ({"endingOffsets": '{"a": {"0": -2}}'}, "option endingOffsets: expected latest or JSON"),
+        (
+            {"startingOffsets": "latest"},
+            "option startingOffsets: expected earliest or offsets, and not latest (-1): only a stream begins there",
+        ),
+        (
+            {"startingOffsets": '{"a": {"0": -1}}'},
+            "option startingOffsets: expected earliest or offsets, and not latest (-1): only a stream begins there",
+        ),
+        (
+            {"endingOffsets": '{"a": {"0": -2}}'},
+            "option endingOffsets: expected latest or offsets, and not earliest (-2): only startingOffsets takes it",
+        ),
+        (
+            {"region": "eu"},
+            "option region: a local folder has no such setting; expected it with the URI of a store",
+        ),
+        ({"path": "", "paths": '["a", "b"]', "key_ring": "keys"}, "option key_ring: a local folder has no"),
         ({"endingOffsets": '{"a": {"0": true}}'}, "option endingOffsets: expected latest or JSON"),
         ({"endingOffsets": "[1]"}, "option endingOffsets: expected latest or JSON"),
         ({"startingTimestamp": "today"}, "option startingTimestamp: expected a number"),

@@ -137,7 +137,7 @@ def test_damage_when_met_then_is_one_line_in_the_driver(read: Read, tmp_path: Pa
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("empty", "[Errno 2] no segments in this folder: '{path}'"),
+        ("empty", "{path}: no segments in this folder"),
         ("notes.txt", "{path}: expected a name of 20 digits and .log, a segment's"),
         (
             "text-0",
@@ -171,7 +171,7 @@ def test_path_when_it_holds_no_log_then_is_one_line_in_the_driver(
         ("none-0", {"unti": "batches"}, "unknown option 'unti': did you mean 'unit'?"),
         ("none-0", {"columns": "value,ofset"}, "unknown column 'ofset': did you mean 'offset'?"),
         ("", {}, "no path: expected log directories, segment files or globs, as load(path) or load([path])"),
-        ("no-such-0", {}, "[Errno 2] no such file or folder: '{path}'"),
+        ("no-such-0", {}, "{path}: no such file or folder"),
         ("none-0", {"topics": "nine"}, "no topic 'nine' in {path}: found none"),
         (
             "none-0",

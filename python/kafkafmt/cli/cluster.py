@@ -12,7 +12,7 @@ import click
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.output import echo, notify
 from kafkafmt.cli.row_output import RowOutput, row_output_options
-from kafkafmt.cli.values import NEEDS_PYARROW, OffsetOrTime, complete_files
+from kafkafmt.cli.values import NEEDS_PYARROW, OffsetOrTime, PathText, complete_files
 from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
 from kafkafmt.storage.locations import without_secrets
 
@@ -24,7 +24,7 @@ _LONG_KINDS = ("partition",)
 
 
 @click.command(cls=HelpCommand, common="--kind --at --json --parquet --force", page="forensics.md")
-@click.argument("source", metavar="PATH", shell_complete=complete_files)
+@click.argument("source", metavar="PATH", type=PathText(), shell_complete=complete_files)
 @click.option(
     "--kind",
     "kinds",

@@ -32,7 +32,7 @@ from kafkafmt.cli.record_options import (
     time_range_options,
     topics_option,
 )
-from kafkafmt.cli.values import Count, Size, complete_folders, with_key_ring
+from kafkafmt.cli.values import Count, PathText, Size, complete_folders, with_key_ring
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -67,8 +67,8 @@ class _ExportCommand(HelpCommand):
     common="--format --topics --value-format --schemas --partition-by --mode --dry-run --json",
     page="tables.md",
 )
-@click.argument("source", metavar="SRC", shell_complete=complete_folders)
-@click.argument("target", metavar="DST", shell_complete=complete_folders)
+@click.argument("source", metavar="SRC", type=PathText(), shell_complete=complete_folders)
+@click.argument("target", metavar="DST", type=PathText(), shell_complete=complete_folders)
 @destination_options("parquet", "delta", "iceberg", default="parquet")
 @topics_option()
 @time_range_options()
@@ -258,6 +258,8 @@ def _scan(source: str, options: ExportOptions, settings: Mapping[str, Any]) -> S
 
 def _decoding(settings: Mapping[str, Any]) -> Decoding | None:
     key, value = settings["key_format"], settings["value_format"]
+    if value is None and settings["nested"]:
+        raise click.UsageError("--nested is for --value-format: without it a value is in one column")
     if key is None and value is None:
         for name in ("schemas", "schemas_config_file", "framing", "on_error"):
             if settings[name] is not None:
@@ -305,7 +307,10 @@ def _run(scan: Scan, to: Destination, options: ExportOptions, *, as_json: bool) 
 
 def _said(report: TableReport) -> str:
     """Return the error of a table, with its place if the error does not have it."""
-    text = " ".join(str(report.error).split())
+    from kafkafmt.export.errors import error_text
+
+    assert report.error is not None
+    text = error_text(report.error)
     return text if report.location in text else f"{report.location}: {text}"
 
 
@@ -358,17 +363,18 @@ def _print_reports(reports: Sequence[TableReport], summary: Mapping[str, Any]) -
 
 def _print_previews(scan: Scan, to: Destination, options: ExportOptions, *, as_json: bool) -> int:
     """Print what an export would do to each table. Returns the exit status."""
+    from kafkafmt.export.errors import error_text
     from kafkafmt.export.plan import preview_table, sources_of
     from kafkafmt.export.running import FAILURES
     from kafkafmt.storage.locations import without_secrets
 
     rows, failed, offsets, source_bytes = [], 0, 0, 0
-    for topic, part in sources_of(scan, to):
+    for topic, part in sources_of(scan, to, options):
         try:
             found = preview_table(topic, part, to, options)
         except FAILURES as error:
             failed += 1
-            text = " ".join(str(error).split())
+            text = error_text(error)
             if as_json:
                 name = topic or without_secrets(to.target)
                 print_json({"topic": topic, "table": name, "status": "would fail", "error": text})

@@ -12,13 +12,13 @@ from kafkafmt.cli.export_options import destination, destination_options
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.options import json_option, needs
 from kafkafmt.cli.output import echo, in_words, print_json
-from kafkafmt.cli.values import Size, complete_folders
+from kafkafmt.cli.values import PathText, Size, complete_folders
 
 
 @click.command(
     "compact", cls=HelpCommand, common="--format --catalog --target-file-size --json", page="tables.md"
 )
-@click.argument("table", metavar="TABLE", shell_complete=complete_folders)
+@click.argument("table", metavar="TABLE", type=PathText(), shell_complete=complete_folders)
 @destination_options("delta", "iceberg")
 @click.option(
     "--target-file-size",

@@ -40,6 +40,13 @@ class HelpCommand(click.Command):
             help="Show all options and all details.",
         )
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click names no command if the argument of an option is missing
+            raise
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), self._help_all]
 

@@ -36,7 +36,7 @@ from kafkafmt.cli.report import write_report
 from kafkafmt.cli.row_output import RowOutput
 from kafkafmt.cli.sources import find_sources
 from kafkafmt.cli.summary import run_summary
-from kafkafmt.cli.values import FILE, Count, complete_files, paths_with_key_ring
+from kafkafmt.cli.values import FILE, Count, PathText, complete_files, paths_with_key_ring
 from kafkafmt.cli.verify import run_verify
 from kafkafmt.log.overlaps import LowestOffsets
 from kafkafmt.log.segment import MAX_OFFSET
@@ -74,6 +74,7 @@ class _OffsetRange(click.ParamType[Any]):
     nargs=-1,
     required=True,
     metavar="PATH...",
+    type=PathText(),
     callback=paths_with_key_ring,
     shell_complete=complete_files,
 )

@@ -86,11 +86,9 @@ class RecordFormats:
         with needs("a format of keys or values", "decode"):
             from kafkafmt._util.user_errors import UserError
             from kafkafmt.decode import Decoding
-            from kafkafmt.decode.planning import schema_source
 
             try:
-                origin = schemas_of_options(schemas, schemas_config_file)
-                source = None if origin is None else schema_source(origin)
+                source = schemas_of_options(schemas, schemas_config_file)
                 decoding = Decoding(own[0], own[1], schemas=source, framing=framing)  # type: ignore[arg-type]
             except UserError as error:
                 raise click.UsageError(str(error)) from None

@@ -17,7 +17,7 @@ from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.storage.locations import has_credentials
 
 if TYPE_CHECKING:
-    from kafkafmt.decode.options import Schemas
+    from kafkafmt.decode import Schema, SchemaSource
 
 ALL_BUT_INTERNAL = "all but Kafka's own"
 TEXT_OR_BASE64 = "text, or else base64"
@@ -167,18 +167,22 @@ def decoding_options(*more_formats: str, default: str) -> Decorator:
     )
 
 
-def schemas_of_options(schemas: str | None, config_file: Path | None) -> Schemas | None:
+def schemas_of_options(schemas: str | None, config_file: Path | None) -> SchemaSource | Schema | None:
     """Return the schemas of `--schemas`: a registry with the settings of a file, if there is one.
 
+    Files are read, so that what is wrong with them is the error of the command and not of each record.
+
     Raises click.UsageError for settings without a registry, and for a URL with a password: others can see a command
-    line. Raises UserError for settings that a registry does not have.
+    line. Raises UserError for settings that a registry does not have, and for files that are missing or damaged.
     """
     if schemas is not None and schemas.startswith(_REGISTRY) and has_credentials(schemas):
         raise click.UsageError(
             "--schemas: others can see a command line; --schemas-config-file has basic.auth.user.info=USER:PASSWORD"
         )
     if config_file is None:
-        return schemas
+        from kafkafmt.decode.planning import schema_source
+
+        return None if schemas is None else schema_source(schemas)
     if schemas is None or not schemas.startswith(_REGISTRY):
         raise click.UsageError("--schemas-config-file is for the registry of --schemas URL")
     from kafkafmt.decode import RegistryOptions, SchemaRegistry

@@ -35,7 +35,7 @@ from kafkafmt.cli.topic_selection import (
     select_source,
     source_errors,
 )
-from kafkafmt.cli.values import Folder, Seconds, complete_folders
+from kafkafmt.cli.values import Folder, PathText, Seconds, complete_folders
 from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.replay import BUFFERS_AHEAD, JoinedMerge, LogTarget, Merge, ReplayTarget, SharedReplay
 from kafkafmt.jobs.replay import replay as run_replay
@@ -69,7 +69,13 @@ _TO_STANDARD_OUTPUT = Part("writing")
     page="memory.md",
 )
 @click.argument("source", metavar="SRC", type=SourceType())
-@click.argument("target", metavar="[TARGET]", default=_STANDARD_OUTPUT, shell_complete=complete_folders)
+@click.argument(
+    "target",
+    metavar="[TARGET]",
+    type=PathText(),
+    default=_STANDARD_OUTPUT,
+    shell_complete=complete_folders,
+)
 @click.option("--by-time", is_flag=True, help="Merge all partitions by timestamp, the lowest first.")
 @click.option(
     "--timestamp",

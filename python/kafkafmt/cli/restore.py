@@ -23,6 +23,7 @@ from kafkafmt.cli.options import (
 )
 from kafkafmt.cli.output import echo, ended_by_signals, in_words, notify, print_json, size_in_words
 from kafkafmt.cli.record_options import time_range, time_range_options, topics_option
+from kafkafmt.cli.values import PathText
 from kafkafmt.mirror.addresses import Address, ClusterAddress
 from kafkafmt.mirror.group_selection import GroupSelection
 from kafkafmt.mirror.options import MirrorOptions
@@ -39,7 +40,7 @@ _MOST_REPLICAS = 2**15 - 1
     common="--topics --rename --from --to --dry-run --target-config-file --json",
     page="restore.md",
 )
-@click.argument("source", metavar="URI")
+@click.argument("source", metavar="URI", type=PathText())
 @click.argument("cluster", metavar="CLUSTER", type=MirrorAddressType())
 @topics_option()
 @click.option(

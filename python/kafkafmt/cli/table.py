@@ -154,14 +154,17 @@ def table(
     settings = LiveSettings.of_options(
         follows, group, source_config, source_config_file, commit_seconds=commit_interval
     )
+    if target.is_dir():
+        raise TableError(f"{target}: already exists: a folder, expected the name of a new file")
     with source_errors(source), memory_errors(), lock_surroundings(target):
         path = state_path or target.with_name(f"{target.name}.state")
         was_finished = TableState.finish_removal(path) and target.is_file() and not force
         is_ours = engine == "local" and TableState.wrote(path, target)
         is_there = os.path.lexists(target) and not (force or was_finished or is_ours)
-        if target.is_dir() or is_there:
-            way = "a folder" if target.is_dir() else "--force replaces it"
-            raise TableError(f"{target}: already exists: {way}, expected the name of a new file")
+        if is_there:
+            raise TableError(
+                f"{target}: already exists: --force replaces it, expected the name of a new file"
+            )
         selection = Selection.of_options(source, **selected)
         chosen = select_source(selection, settings)
         if engine == "spark":

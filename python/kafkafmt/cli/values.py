@@ -24,6 +24,18 @@ _MOST = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
+class PathText(click.ParamType[str]):
+    """A path or URI, as it was given. Empty text, as of an unset variable, is no path: not the current folder."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "":
+            self.fail("expected a folder or a URI, found ''", param, ctx)
+        found: str = value
+        return found
+
+
 class LocalPath(click.Path):
     """A path to write to, which is local: also a URI of the scheme `file`. Other URIs are refused."""
 
@@ -31,6 +43,8 @@ class LocalPath(click.Path):
         super().__init__(path_type=Path, **settings)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("expected a path, found ''", param, ctx)
         if isinstance(value, str) and is_uri(value) and not Path(value).exists():
             found = Folder().convert(value, param, ctx)
             if isinstance(found, RemotePath):
@@ -196,6 +210,7 @@ class Folder(click.ParamType[StoragePath]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StoragePath:
         if isinstance(value, Path | RemotePath):
             return value
+        value = PathText().convert(value, param, ctx)
         try:
             if not is_uri(value) or Path(value).exists():
                 found: StoragePath = Path(value)

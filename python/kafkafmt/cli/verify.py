@@ -23,7 +23,7 @@ from kafkafmt.cli.output import (
 )
 from kafkafmt.cli.record_options import topics_option
 from kafkafmt.cli.sources import find_sources
-from kafkafmt.cli.values import complete_files, paths_with_key_ring
+from kafkafmt.cli.values import PathText, complete_files, paths_with_key_ring
 from kafkafmt.jobs.verify import FileCheck, IndexedSegments, check_file, check_logs, totals
 
 _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")
@@ -35,6 +35,7 @@ _COLUMNS = ("file", "batches#", "records#", "offsets", "bytes#", "result")
     nargs=-1,
     required=True,
     metavar="PATH...",
+    type=PathText(),
     callback=paths_with_key_ring,
     shell_complete=complete_files,
 )

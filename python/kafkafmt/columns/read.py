@@ -16,7 +16,7 @@ import numpy as np
 from _kafkafmt.columns.columns import ColumnBuilder
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.records.decoding import decompressed_chunks
-from kafkafmt.records.runs import without_control
+from kafkafmt.records.runs import slice_run, with_batch, without_control
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -319,7 +319,24 @@ def arrow_batches(
         large_offsets=False,
         chunk_bytes=chunk_bytes,
     )
-    return (record_batch(arrays, count, schema, source.topic_partition) for count, arrays in chunks)
+    return _record_batches(chunks, schema, source)
+
+
+def _record_batches(
+    chunks: Iterator[tuple[int, dict[str, Any]]], schema: pa.Schema, source: RunSource
+) -> Iterator[pa.RecordBatch]:
+    """Yield chunks as record batches. Before the error of a timestamp, yield the records before it."""
+    for count, arrays in chunks:
+        try:
+            rows = record_batch(arrays, count, schema, source.topic_partition)
+        except InvalidRecordError as error:
+            if "timestamp" not in schema.names or not len(beyond := _beyond(arrays["timestamp"])):
+                raise
+            if beyond[0]:
+                arrays["timestamp"][beyond] = 0
+                yield record_batch(arrays, count, schema, source.topic_partition)[: int(beyond[0])]
+            raise source.with_source(_with_batch_of_timestamp(error, source)) from None
+        yield rows
 
 
 def record_batch(
@@ -362,16 +379,37 @@ def _arrow_column(
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     """Convert milliseconds to microseconds, in place. Raises InvalidRecordError if one does not fit into 64 bits."""
-    if (
-        len(timestamps)
-        and not -_MAX_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MAX_MILLISECONDS
-    ):
-        beyond = (timestamps > _MAX_MILLISECONDS) | (timestamps < -_MAX_MILLISECONDS)
+    if len(beyond := _beyond(timestamps)):
         raise InvalidRecordError(
             f"timestamp for Arrow's microseconds: expected {_MAX_MILLISECONDS} ms at most, "
-            f"found {timestamps[beyond][0]} ms; the other columns can be read"
+            f"found {timestamps[beyond[0]]} ms; the other columns can be read"
         )
     return np.multiply(timestamps, _MICROSECONDS, out=timestamps)
+
+
+def _beyond(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of timestamps that do not fit into 64 bits in microseconds."""
+    if not len(timestamps) or -_MAX_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MAX_MILLISECONDS:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero((timestamps > _MAX_MILLISECONDS) | (timestamps < -_MAX_MILLISECONDS))
+
+
+def _with_batch_of_timestamp(error: KafkaFormatError, source: RunSource) -> KafkaFormatError:
+    """Return an error with the position and the offsets of the first batch that has such a timestamp.
+
+    The source is read once more, as chunks of columns do not know their batches.
+    """
+    builder = ColumnBuilder(["timestamp"], large_offsets=True)
+    for run in source.runs(run_bytes=_RUN_BYTES, reuse_memory=False):
+        for number in np.flatnonzero(~run.index["is_control"]).tolist():
+            batch = slice_run(run, number, number + 1)
+            for first, stop, payloads in decompressed_chunks(
+                batch, verify=False, limit=source.max_decompressed_bytes
+            ):
+                builder.add(batch, first, stop, payloads, verify=False)
+            if len(_beyond(builder.take()["timestamp"])):
+                return with_batch(error, run, number)
+    return error
 
 
 def _arrow_headers(offsets: NDArray[np.int32], keys: Any, values: Any, kind: pa.DataType) -> pa.Array:

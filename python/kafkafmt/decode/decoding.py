@@ -47,7 +47,8 @@ class Decoding(DecodingOptions):
         columns: the columns of the result, in order, before those with errors. topics: of the records, to find the
         newest schemas. sample: returns batches of the first records with the columns that it is given; it is called
         only if neither `reader_schema` nor the topics have the type. known: columns of earlier records. A type that is
-        inferred has their fields, with the same types, and then those that are new. Columns without fields are ignored.
+        inferred has their fields, with the same types, and then those that are new, unless a name differs from another
+        one in case only. Columns without fields are ignored.
 
         Raises UserError if the type of a column cannot be determined, and SchemaError and SchemaSourceError.
         """

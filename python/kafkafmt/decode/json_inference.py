@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kafkafmt.decode.json_ import JsonDecoder
 from kafkafmt.decode.json_types import Program
-from kafkafmt.decode.payloads import Payloads, SchemaError
+from kafkafmt.decode.payloads import GIVE_SCHEMA, Payloads, SchemaError
 
 _SCALARS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -24,7 +24,8 @@ def infer_json_type(payloads: Iterable[Payloads], known: pa.DataType | None = No
     out. Payloads that are damaged are ignored. If a field has integers and other numbers, it is a double. If it has
     values of other types, the first type counts, and the others will be errors when they are decoded.
 
-    known: the type of earlier objects. Its fields come first, and keep their types, except those that JSON lacks.
+    known: the type of earlier objects. Its fields come first, and keep their types, except those that JSON lacks. A
+    field whose name differs from that of another one in case only is not added to them: tables cannot have both.
 
     Raises SchemaError if no payload is a JSON object with fields, and no type is known, and if there are more than
     10,000 fields.
@@ -41,10 +42,13 @@ def infer_json_type(payloads: Iterable[Payloads], known: pa.DataType | None = No
                 _add(found, value)
     kind = _merged(known, _arrow_type(found))
     if kind is None:
-        raise SchemaError("no record has a JSON object with fields to infer a type from: give reader_schema")
+        raise SchemaError(
+            "expected a JSON object with a field to infer a type from, found none in the records that were read; "
+            f"fields that are {{}} or [{{}}] do not count: {GIVE_SCHEMA}"
+        )
     if (count := _field_count(kind)) > _MAX_FIELDS:
         raise SchemaError(
-            f"the records have {count} fields of JSON; at most {_MAX_FIELDS} are inferred: give reader_schema"
+            f"the records have {count} fields of JSON; at most {_MAX_FIELDS} are inferred: {GIVE_SCHEMA}"
         )
     return kind
 
@@ -101,7 +105,8 @@ def _arrow_type(found: Any) -> pa.DataType | None:
 def _merged(known: pa.DataType | None, found: pa.DataType | None) -> pa.DataType | None:
     """Return a type with the fields of two; None if none is left.
 
-    Fields of `known` come first. They keep their types, except those that JSON does not have.
+    Fields of `known` come first. They keep their types, except those that JSON does not have. Of new fields whose names
+    differ from others in case only, none is added.
     """
     if known is None:
         return found
@@ -113,7 +118,11 @@ def _merged(known: pa.DataType | None, found: pa.DataType | None) -> pa.DataType
             kind = _merged(field.type, None if other is None else other.type)
             if kind is not None:
                 merged.append(pa.field(field.name, kind))
-        merged += new.values()
+        names = {field.name.lower() for field in known}
+        for name, field in new.items():
+            if name.lower() not in names:
+                merged.append(field)
+                names.add(name.lower())
         return pa.struct(merged) if merged else None
     if found is not None and pa.types.is_list(known) and pa.types.is_list(found):
         return pa.list_(pa.field("item", _merged(known.value_type, found.value_type)))

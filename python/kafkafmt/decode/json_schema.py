@@ -57,6 +57,10 @@ class _Place(NamedTuple):
 class JsonSchemaFormat:
     """Decodes JSON to the type of a JSON Schema. The schema of the writer is not needed."""
 
+    def ensure_valid(self, schema: Schema) -> None:
+        """Raise SchemaError if a schema is no JSON object."""
+        _parsed(schema)
+
     def read_type(self, reader: Schema) -> pa.DataType:
         """Return the Arrow type of a JSON Schema."""
         return _arrow_type(reader)[0]

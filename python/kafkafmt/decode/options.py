@@ -79,7 +79,8 @@ class DecodingOptions:
             )
         if name in {"avro", "protobuf"} and self.schemas is None:
             raise UserError(
-                f"{name} needs schemas: a registry's URL, a folder, a file, or a map of ids to files"
+                f"{name} needs schemas (--schemas): a registry's URL, a folder, a file, or in Python a map of ids to "
+                "files"
             )
         if framing not in {"none", "auto"} and name not in SCHEMA_KINDS:
             raise UserError(f"framing {framing} has ids of schemas, which {name} does not have")

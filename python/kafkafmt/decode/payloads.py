@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 Message: TypeAlias = "tuple[int, ...] | str | int"
 SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]  # as schema registries name them
 
+# What to do if nothing tells one type for all records. The options are those of commands.
+GIVE_SCHEMA = "give one schema (--schemas FILE, or reader_schema in Python)"
+GIVE_READER = (
+    "give reader_schema in Python; on a command line, kafkafmt replay shows each record by its own schema"
+)
+
 
 class SchemaError(UserError, ValueError):
     """A schema is damaged, is missing, is not supported, or cannot be read by the schema of the reader."""
 
 
 class UndeterminedTypeError(SchemaError):
-    """The type of keys or values is that of the first records, and these have none: perhaps there are none yet."""
+    """The type of keys or values is that of the records, and none has any yet. Those without are tombstones."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,10 @@ class PayloadDecoder(Protocol):
 
 class PayloadFormat(Protocol):
     """A format whose payloads need the schema of their writer. It has no state: one object serves all schemas."""
+
+    def ensure_valid(self, schema: Schema) -> None:
+        """Raise SchemaError if a schema is damaged."""
+        ...
 
     def read_type(self, reader: Schema) -> pa.DataType:
         """Return the type of the values that payloads decode to with `reader` as the schema of the reader.

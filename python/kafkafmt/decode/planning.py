@@ -25,9 +25,16 @@ from kafkafmt.decode.options import (
     Schemas,
     Side,
 )
-from kafkafmt.decode.payloads import Payloads, Schema, SchemaError, UndeterminedTypeError
+from kafkafmt.decode.payloads import (
+    GIVE_READER,
+    GIVE_SCHEMA,
+    Payloads,
+    Schema,
+    SchemaError,
+    UndeterminedTypeError,
+)
 from kafkafmt.decode.primitives import primitive_decoder
-from kafkafmt.decode.schemas.files import SchemaFiles, read_schema
+from kafkafmt.decode.schemas.files import SchemaFiles, read_valid_schema
 from kafkafmt.decode.schemas.registry import SchemaRegistry
 from kafkafmt.decode.schemas.source import SchemaId, SchemaSource
 from kafkafmt.decode.schemas.topic import SchemasTopic
@@ -73,7 +80,7 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
         if str(schemas).startswith(("http://", "https://")):
             return SchemaRegistry(str(schemas))
         path = Path(schemas)
-        return SchemaFiles.folder(path) if path.is_dir() else read_schema(path)
+        return SchemaFiles.folder(path) if path.is_dir() else read_valid_schema(path)
     if hasattr(schemas, "newest_after"):
         return cast(SchemaSource, schemas)
     if hasattr(schemas, "__arrow_c_stream__"):
@@ -86,7 +93,10 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
 
 @dataclass
 class _Planner:
-    """Finds the type of keys or of values. known: that of earlier ones, if they were records."""
+    """Finds the type of keys or of values.
+
+    known: that of earlier ones, if they were records. payloads: how many were read to find it.
+    """
 
     decoding: DecodingOptions
     side: Side
@@ -94,6 +104,7 @@ class _Planner:
     topics: Sequence[str]
     sample: Sample | None
     known: pa.DataType | None
+    payloads: int = 0
 
     def decoder(self) -> ColumnDecoder:
         name = self.decoding.format_of(self.side)
@@ -142,7 +153,7 @@ class _Planner:
         known = {schema for schema in found.values() if schema is not None}
         if len(known) > 1:
             names = ", ".join(sorted(topic for topic, schema in found.items() if schema is not None))
-            raise SchemaError(f"topics {names} have different schemas of {self.side}s: give reader_schema")
+            raise SchemaError(f"topics {names} have different schemas of {self.side}s: {GIVE_READER}")
         if known and kind != "PROTOBUF":
             return known.pop()
         ids: dict[SchemaId, None] = {}
@@ -154,17 +165,18 @@ class _Planner:
             if ids:
                 break
         if len(messages) > 1:
-            raise SchemaError(
-                f"the {self.side}s are of {len(messages)} Protobuf messages: give reader_schema"
-            )
+            raise SchemaError(f"the {self.side}s are of {len(messages)} Protobuf messages: {GIVE_READER}")
         if not known and not ids:
-            raise UndeterminedTypeError(
-                f"no schema of {self.side}s is found by topic, and no record has the id of one: give reader_schema"
+            raise self._undetermined(
+                f"no schema of {self.side}s is found by topic, and no record has the id of one: {GIVE_SCHEMA}"
             )
         schema = known.pop() if known else self.schemas.newest_after(list(ids), kind)
         for message in messages:
             schema = Schema(schema.kind, schema.content, schema.references, message)
         return schema
+
+    def _undetermined(self, message: str) -> SchemaError:
+        return SchemaError(message) if self.payloads else UndeterminedTypeError(message)
 
     def _framing(self) -> Framing:
         return self.decoding.framing_of(self.side)
@@ -182,6 +194,7 @@ class _Planner:
             column = batch.column(self.side)
             yield column, batch.column("headers") if "headers" in columns else None
             rows += len(column) - column.null_count
+            self.payloads = rows
             if rows >= MAX_SAMPLE_ROWS:
                 return
 
@@ -198,8 +211,8 @@ class _Planner:
             if size >= _MAX_SAMPLE_BYTES:
                 break
         if not found and self.known is None:
-            raise UndeterminedTypeError(
-                f"no record has a {self.side} to infer a type of JSON from: give reader_schema"
+            raise self._undetermined(
+                f"no record has a {self.side} to infer a type of JSON from: {GIVE_SCHEMA}"
             )
         return infer_json_type(found, self.known)
 

@@ -21,6 +21,13 @@ class OffsetsGoneError(ExportError):
     """The source no longer has, or never had, the offset at which the table ends."""
 
 
+def error_text(error: Exception) -> str:
+    """Return the error of a table in one line."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
 class NoRecordsError(ExportError):
     """The columns of a new table are those of its records, and there are none yet. location: the table."""
 

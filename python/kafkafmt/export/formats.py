@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkafmt.export.errors import ExportError
@@ -25,15 +24,11 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
     if destination.format == "parquet":
         from kafkafmt.export.parquet import ParquetTable
 
-        if destination.options:
-            raise ExportError(f"option {min(destination.options)!r}: a table of Parquet files has no options")
         return ParquetTable(_folder(destination, topic))
     if destination.format == "delta":
         from kafkafmt.export.delta import DeltaTable
-        from kafkafmt.export.stores import delta_settings
 
-        settings = delta_settings(destination.target, destination.options)
-        return DeltaTable(_folder(destination, topic, settings), destination.options)
+        return DeltaTable(_folder(destination, topic), destination.options)
     if destination.format == "iceberg":
         from kafkafmt.export.iceberg import IcebergTable
         from kafkafmt.export.iceberg_names import parse_name
@@ -45,10 +40,30 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
     raise ExportError(f"format: expected {', '.join(FORMATS)}, found {destination.format!r}")
 
 
-def _folder(
-    destination: Destination, topic: str | None, settings: Mapping[str, str] | None = None
-) -> StoragePath:
-    folder = Storages(settings).locate(destination.target).absolute()
+def destination_folder(destination: Destination) -> StoragePath | None:
+    """Return the folder of a destination; None for a namespace of Iceberg.
+
+    Raises ExportError for a name that no namespace has, and for options that the format does not have; ValueError and
+    OSError as `Storages.locate`.
+    """
+    if destination.format == "iceberg":
+        from kafkafmt.export.iceberg_names import parse_name
+
+        parse_name(destination.target)
+        return None
+    if destination.format == "parquet" and destination.options:
+        raise ExportError(f"option {min(destination.options)!r}: a table of Parquet files has no options")
+    settings = None
+    if destination.format == "delta":
+        from kafkafmt.export.stores import delta_settings
+
+        settings = delta_settings(destination.target, destination.options)
+    return Storages(settings).locate(destination.target).absolute()
+
+
+def _folder(destination: Destination, topic: str | None) -> StoragePath:
+    folder = destination_folder(destination)
+    assert folder is not None
     if topic is None:
         return folder
     if not is_topic_name(topic):  # a broker may name any: with a slash, the folder would be elsewhere

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.decode.payloads import UndeterminedTypeError
+from kafkafmt.export.checking import ensure_destination
 from kafkafmt.export.errors import ExportError, NoRecordsError, OffsetsGoneError, TableConflictError
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
@@ -28,6 +29,8 @@ from kafkafmt.export.upsert_columns import UpsertColumns
 from kafkafmt.scanning.tasks import OffsetRange
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from kafkafmt.export.tables import DataFile, Destination, TableCommitter, TableState
@@ -51,6 +54,11 @@ class ScanSource(Protocol):
     @property
     def is_whole(self) -> bool:
         """Whether the scan ends where its source does."""
+        ...
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """The local folders that it reads."""
         ...
 
     def ensure_readable(self) -> None:
@@ -181,8 +189,14 @@ class TablePreview:
     size_in_bytes: int
 
 
-def sources_of(scan: ScanSource, destination: Destination) -> Iterator[tuple[str | None, ScanSource]]:
-    """Yield the part of a scan for each table, with its topic; None for a table of all topics."""
+def sources_of(
+    scan: ScanSource, destination: Destination, options: ExportOptions
+) -> Iterator[tuple[str | None, ScanSource]]:
+    """Yield the part of a scan for each table, with its topic; None for a table of all topics.
+
+    Raises ExportError, before the first one, for a destination that `ensure_destination` refuses.
+    """
+    ensure_destination(destination, options.mode, scan.folders)
     ranges = scan.ranges()
     if destination.one_table:
         yield None, scan
@@ -311,7 +325,7 @@ def _scan_of_rest(
     try:
         _ = found.schema
     except UndeterminedTypeError as error:
-        if state.schema is None and not any(end > start for start, end in rest.values()):
+        if state.schema is None:
             raise NoRecordsError(f"{where}: {error}", where) from error
         raise
     return found
@@ -325,7 +339,7 @@ def _columns(
     if state.schema is not None:
         ensure_same_names(state.schema, columns, table.location, is_flat=is_flat)
     if is_flat:
-        columns = flattened(columns, named)
+        columns = flattened(columns, named, is_new=state.schema is None)
     return table_schema(columns, named, has_time=table.traits.has_time)
 
 
@@ -338,8 +352,11 @@ def _partitioning(
         ensure_partitioned(columns, wanted, table.location)
         return wanted
     if wanted and wanted != state.partitioning:
-        asked, found = (", ".join(map(str, one)) or "nothing" for one in (wanted, state.partitioning))
-        raise ExportError(f"{table.location}: expected partitions by {asked}, found a table with {found}")
+        asked = ", ".join(map(str, wanted))
+        found = (
+            f"with {', '.join(map(str, state.partitioning))}" if state.partitioning else "without partitions"
+        )
+        raise ExportError(f"{table.location}: expected partitions by {asked}, found a table {found}")
     return state.partitioning
 
 
@@ -348,13 +365,8 @@ def _upserts(
 ) -> UpsertColumns | None:
     """Return the columns of mode upsert; None for mode append.
 
-    Raises ExportError if the table cannot replace rows, or has another mode: then it has, or would get, several rows of
-    a key.
+    Raises ExportError if the table has another mode: then it has, or would get, several rows of a key.
     """
-    if options.mode == UPSERT and not isinstance(table, UpsertingTable):
-        raise ExportError(
-            f"{table.location}: mode upsert: plain Parquet files cannot replace rows: expected format delta or iceberg"
-        )
     if state.mode not in (None, options.mode):
         raise ExportError(
             f"{table.location}: expected mode {state.mode}, with which the table was created, found {options.mode}"

@@ -68,12 +68,12 @@ def run_export(
     """Export a scan, and yield a report of each table when it is committed, or when it has failed.
 
     A table that fails leaves the others unaffected. progress: called with stored bytes that were read since its last
-    call. If the iterator is closed, what is not committed is removed.
+    call. If the iterator is closed, what is not committed is removed. Raises as `sources_of`.
     """
     if options.processes > 1:
         yield from _Pool(scan, destination, options, progress).run()
         return
-    for topic, part in sources_of(scan, destination):
+    for topic, part in sources_of(scan, destination, options):
         plan = planned(topic, part, destination, options)
         if isinstance(plan, TableReport):
             yield plan
@@ -143,7 +143,7 @@ class _Pool:
         options: ExportOptions,
         progress: Callable[[int], object],
     ) -> None:
-        self._sources = sources_of(scan, destination)
+        self._sources = sources_of(scan, destination, options)
         self._destination, self._options, self._progress = destination, options, progress
         self._executor = ProcessPoolExecutor(
             options.processes, multiprocessing.get_context("spawn"), die_with_parent

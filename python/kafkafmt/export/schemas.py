@@ -61,19 +61,24 @@ def is_flattened(schema: pa.Schema, *, flatten: bool) -> bool:
     return flatten and VALUE in schema.names and pa.types.is_struct(schema.field(VALUE).type)
 
 
-def flattened(schema: pa.Schema, topic: str) -> pa.Schema:
+def flattened(schema: pa.Schema, topic: str, *, is_new: bool) -> pa.Schema:
     """Return the columns of a table whose values are records: their fields, and Kafka's own columns with a prefix.
 
-    Raises SchemaConflictError if two columns would have the same name.
+    is_new: whether there is no table yet. Raises SchemaConflictError if two columns would have the same name.
     """
     own = [field.with_name(KAFKA_PREFIX + field.name) for field in schema if field.name != VALUE]
     fields = [field.with_nullable(True) for field in schema.field(VALUE).type]
-    names = [field.name.lower() for field in (*fields, *own)]
-    for name in names:
-        if names.count(name) > 1:
+    names: dict[str, str] = {}
+    for name in (field.name for field in (*own, *fields)):
+        other = names.get(name.lower())
+        names[name.lower()] = name
+        if other is not None:
+            found = f"two columns {name!r}" if name == other else f"columns {other!r} and {name!r}"
+            way = "give a schema without one of them (--schemas FILE, or reader_schema in Python)"
+            if is_new:
+                way += ", or keep each record in one column (--nested, or flatten=False in Python)"
             raise SchemaConflictError(
-                f"topic {topic}: two columns are named {name!r}, perhaps in different case: expected one; without "
-                "flattening, the record is one column"
+                f"topic {topic}: expected names that differ in more than case, found {found}: {way}"
             )
     return pa.schema([*own, *fields])
 
@@ -107,10 +112,10 @@ def ensure_same_names(table: pa.Schema, columns: pa.Schema, where: str, *, is_fl
     own = [name for name in columns.names if name != VALUE]
     names = {False: own, True: [KAFKA_PREFIX + name for name in own]}
     if not set(names[is_flat]) & set(table.names) and (others := set(names[not is_flat]) & set(table.names)):
-        was = "without flattening" if is_flat else "with flattening"
+        was = "with --nested (flatten=False in Python)" if is_flat else "without --nested"
         raise SchemaConflictError(
             f"{where}: expected the column {names[is_flat][0]!r}, found {min(others)!r}: the table was created {was}: "
-            "values must be flattened always or never"
+            "export to it in the same way, or to a new table"
         )
 
 
@@ -236,7 +241,7 @@ def _merged_type(
     way = ", and this format cannot widen it" if _holds(wanted, table) else ""
     raise SchemaConflictError(
         f"{where}: column {name!r}: the table has {table}, the topic has {wanted}{way}: export to a new table, or give "
-        "a reader schema with the type of the table"
+        "a schema with the type of the table (--schemas FILE, or reader_schema in Python)"
     )
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafkafmt._util.files import make_folder, sync_path
+from kafkafmt.export.errors import ExportError
 from kafkafmt.export.schemas import ERRORS, KAFKA_PREFIX, VALUE
 from kafkafmt.export.tables import DataFile
 from kafkafmt.storage import storage_of
@@ -40,6 +41,8 @@ _MOST_OPEN = 64
 _MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000}
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=-]")
 _MOST_NAME = 200
+# Of the usual file systems.
+_MOST_FOLDER_BYTES = 255
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -109,10 +112,10 @@ class TableWriter:
     def abort(self) -> None:
         """Remove all files of this writer. Errors are ignored: the next export removes what is left."""
         for file in self._open.values():
-            with contextlib.suppress(OSError, pa.ArrowException):
-                file.writer.close()
-            with contextlib.suppress(OSError, pa.ArrowException):
-                file.sink.close()
+            # After a write that failed, PyArrow's writer also raises RuntimeError.
+            for opened in (file.writer, file.sink):
+                with contextlib.suppress(Exception):
+                    opened.close()
             with contextlib.suppress(OSError):
                 file.local.unlink(missing_ok=True)
         for done in self._done:
@@ -140,11 +143,26 @@ class TableWriter:
             assert isinstance(self._layout.folder, Path)
             local = self._layout.folder / (path + self._layout.suffix)
         footers: list[pq.FileMetaData] = []
-        with _naming(local):
+        with _naming(local), self._naming_column(folders):
             make_folder(local.parent)
             sink = pa.OSFile(str(local), "wb")
             writer = pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._settings())
         return _OpenFile(path, local, partition, writer, sink, footers)
+
+    @contextlib.contextmanager
+    def _naming_column(self, folders: Sequence[str]) -> Iterator[None]:
+        """Raise ExportError, with the column, for a value of a partition that no folder can be named by."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or not folders:
+                raise
+            longest = max(folders, key=len)
+            column = self._layout.partitioning[folders.index(longest)].column
+            raise ExportError(
+                f"{self._layout.folder}: column {column!r}: expected values of partitions whose folders have names of "
+                f"at most {_MOST_FOLDER_BYTES} bytes, found one of {len(longest)}: {longest[:40]!r}..."
+            ) from None
 
     def _settings(self) -> dict[str, object]:
         """Return the settings of Parquet.

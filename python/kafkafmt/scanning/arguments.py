@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kafkafmt._util.names import unknown_name
+from kafkafmt._util.user_errors import UserError
 from kafkafmt.columns.read import COLUMNS
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.selection import TopicSelection, topic_selection
@@ -144,10 +145,13 @@ def _rounded_up(time: int | datetime) -> int:
 
 
 def parse_decoding(decode: object, columns: Iterable[str]) -> Decoding:
-    """Return the decoding of a format of values, or the given one. Raises UserError."""
+    """Return the decoding of a format of values, or the given one. Raises ScanError."""
     from kafkafmt.decode.decoding import Decoding
 
-    decoding = Decoding(value=cast("Format", decode)) if isinstance(decode, str) else decode
+    try:
+        decoding = Decoding(value=cast("Format", decode)) if isinstance(decode, str) else decode
+    except UserError as error:
+        raise ScanError(f"decode: {error}") from None
     if not isinstance(decoding, Decoding):
         raise ScanError(
             f"decode: expected a Decoding, or the format of values, found {type(decode).__name__}"

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkafmt._util.names import some_names
@@ -21,6 +22,8 @@ from kafkafmt.scanning.planning import PLANNED_AT_ONCE, PlannedLog, planned_log,
 from kafkafmt.scanning.selection import Bound
 from kafkafmt.scanning.splits import read_split
 from kafkafmt.scanning.tasks import OffsetRange
+from kafkafmt.storage import is_uri
+from kafkafmt.storage.locations import absolute_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,6 +114,16 @@ class LogSource:
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return the offsets of the partitions. Raises as `plan_logs`, but no damage: later calls do."""
         return {one: found.range for one, found in self._logs.items()}
+
+    @property
+    def folders(self) -> list[Path]:
+        """The local folders that are read. Those below a view of tiered storage or of a backup are not among them."""
+        given = [
+            path
+            for path in self.options.paths
+            if isinstance(path, str) and (not is_uri(path) or path.lower().startswith("file:"))
+        ]
+        return [path for path in absolute_paths(given) if isinstance(path, Path)]
 
     def ensure_readable(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         """Raise KafkaFormatError if one of these ranges ends where damage hides the rest of its log."""

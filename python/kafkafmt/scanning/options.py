@@ -26,6 +26,7 @@ class OptionNames(NamedTuple):
     ending: str = "the end of offsets"
     all_topics: str = "topics='*' (--topics '*')"
     check_overlaps: str = "check_overlaps=True (--check-overlaps)"
+    max_decompressed: str = "max_decompressed_bytes"
 
 
 DEFAULT_NAMES = OptionNames()

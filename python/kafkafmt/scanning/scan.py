@@ -37,6 +37,8 @@ from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
 if TYPE_CHECKING:
+    import pathlib
+
     import pandas
     import polars
     import pyarrow as pa
@@ -96,7 +98,7 @@ def scan(
             cluster those of consumers, such as `security.protocol`. `bootstrap.timeout.ms` is how long a cluster has
             to answer first, 5000 by default, and `poll.timeout.ms` how long later reads wait for brokers.
 
-    Raises ScanError, in one line, for invalid arguments.
+    Raises ScanError, in one line, for invalid arguments. What needs the source raises later: see `Scan`.
     """
     _ensure_arrow()
     parts = parse_partitions(partitions)
@@ -184,7 +186,8 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The schema of the rows: the columns of Spark's Kafka source, with its types, or with those of the decoding.
 
-        If the types of decoded columns depend on the records, this reads the first ones.
+        If the types of decoded columns depend on the records, this reads the first ones. Raises SchemaError if they
+        tell no type, as text that is read as JSON, and for a damaged schema.
         """
         return arrow_schema(self._request.columns) if self._decoder is None else self._decoder.schema
 
@@ -265,6 +268,11 @@ class Scan:
         """Whether the scan ends where its source does, at least as far as it has its partitions. Raises as `ranges`."""
         found = self._request.source.ranges()
         return not self._has_end and all(wanted.end == found[one].end for one, wanted in self._ranges.items())
+
+    @property
+    def folders(self) -> Sequence[pathlib.Path]:
+        """The local folders that are read."""
+        return self._request.source.folders
 
     def within(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Scan:
         """Return the scan of these offsets of these partitions alone, with the same schema.
@@ -351,7 +359,7 @@ class Scan:
 
         columns: some of `schema`, in any order; None for all. Others are not materialised and not decoded.
 
-        Raises as `ranges`, and KafkaFormatError for damage, after the rows before it.
+        Raises as `ranges` and `schema`, and KafkaFormatError for damage, after the rows before it.
         """
         for task in self.tasks():
             yield from task.read(columns)

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kafkafmt.scanning.tasks import OffsetRange, ScanTask
     from kafkafmt.types import TopicPartition
 
@@ -22,6 +24,11 @@ class RecordSource(Protocol):
         Raises FileNotFoundError and ValueError, in one line, for a source without such topics and partitions; OSError
         of a store; BrokerError of a cluster.
         """
+        ...
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """The local folders that are read."""
         ...
 
     def ensure_readable(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kafkafmt._util.sizes import size_text
 from kafkafmt.columns.arrow import boolean_array, int64_values
 from kafkafmt.columns.read import arrow_batches
-from kafkafmt.errors import InvalidRecordError, KafkaFormatError
+from kafkafmt.errors import DecompressionLimitError, InvalidRecordError, KafkaFormatError
 from kafkafmt.log.segment import SegmentRange
 from kafkafmt.records.base import RUN_BYTES, Records
 from kafkafmt.records.runs import (
@@ -95,6 +96,9 @@ class _SplitReader:
                 return
             except KafkaFormatError as error:
                 records.with_source(error)
+                if isinstance(error, DecompressionLimitError):
+                    limit = size_text(self._options.max_decompressed_bytes)
+                    error.message += f"; {self._options.names.max_decompressed} is {limit}"
                 if self._options.on_corrupt == "fail" or error.position is None:
                     raise
                 position = records.position_after(error)

@@ -17,4 +17,6 @@ class OneLineErrors:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, KafkaFormatError | ValueError | OSError | EOFError):
+            if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.filename:
+                error = type(error)(f"{error.filename}: {error.strerror}")  # as commands print it
             raise error.with_traceback(None) from None

@@ -10,6 +10,9 @@ from kafkafmt.scanning.selection import EARLIEST, LATEST, Bound, TopicSelection
 from kafkafmt.spark.values import MAX_LONG
 from kafkafmt.types import TopicPartition
 
+_OPPOSITES = {EARLIEST: LATEST, LATEST: EARLIEST}
+_OPPOSITE_WORDS = {"earliest": "latest", "latest": "earliest"}
+
 
 def parse_topic_selection(options: Options) -> TopicSelection:
     """Return the topics that the options `subscribe`, `subscribePattern` and, if it exists, `topics` select."""
@@ -41,12 +44,21 @@ def parse_bound(
     options.ensure_one_of(f"{prefix}Offsets", f"{prefix}Timestamp")
 
     def offsets(value: str) -> Mapping[TopicPartition, int | None] | None:
+        if other_number is None and value.lower() == _OPPOSITE_WORDS[own]:
+            raise ValueError(_no_opposite(own, own_number))
         return None if value.lower() == own else _parse_offsets(value, own, own_number, other_number)
 
     return Bound(
         options.parse(f"{prefix}Offsets", offsets),
         options[f"{prefix}Timestamp"],
     )
+
+
+def _no_opposite(own: str, own_number: int) -> str:
+    """Return why the opposite end of the log is refused."""
+    word, number = _OPPOSITE_WORDS[own], _OPPOSITES[own_number]
+    way = "only a stream begins there" if number == LATEST else "only startingOffsets takes it"
+    return f"expected {own} or offsets, and not {word} ({number}): {way}"
 
 
 def _parse_offsets(
@@ -64,6 +76,8 @@ def _parse_offsets(
             is_offset = type(offset) is int and (
                 0 <= offset <= MAX_LONG or offset in (own_number, other_number)
             )
+            if other_number is None and offset == _OPPOSITES[own_number]:
+                raise ValueError(_no_opposite(own, own_number))
             if not partition.isdecimal() or not is_offset:
                 raise ValueError(expected)
             found[TopicPartition(topic, int(partition))] = None if offset == own_number else offset

@@ -98,7 +98,10 @@ def test_selection_and_bounds_when_given_then_are_spark_s() -> None:
         ),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "1"}, "option maxOffsetsPerTrigger: streams have it"),
         ({"subscribe": "a", "startingOffset": "1"}, "unknown option 'startingOffset': did you mean 'startingOffsets'?"),
-        ({"subscribe": "a", "startingOffsets": "latest"}, "option startingOffsets: expected earliest or JSON"),
+        (
+            {"subscribe": "a", "startingOffsets": "latest"},
+            "option startingOffsets: expected earliest or offsets, and not latest",
+        ),
         ({"subscribe": "a", "onCorrupt": "keep"}, "option onCorrupt: expected fail or skip, found 'keep'"),
         ({"subscribe": "a", "columns": "value"}, "unknown column 'value': expected one of"),
         ({"subscribe": "a", "columns": "file"}, "unknown column 'file': expected one of"),

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 class AvroFormat:
     """Decodes Avro. The schema of the writer is resolved against the schema of the reader."""
 
+    def ensure_valid(self, schema: Schema) -> None:
+        """Raise SchemaError if a schema is damaged."""
+        with _bounded():
+            parse(schema)
+
     def read_type(self, reader: Schema) -> pa.DataType:
         """Return the Arrow type of a schema."""
         with _bounded():

@@ -70,6 +70,10 @@ _TIME_FIELDS = [(1, 3), (2, 5)]  # int64 seconds, int32 nanos
 class ProtobufFormat:
     """Decodes Protobuf messages. The fields of a message are found by their numbers."""
 
+    def ensure_valid(self, schema: Schema) -> None:
+        """Raise SchemaError if a schema is damaged or has no message, and SchemaSourceError as `read_type`."""
+        message_descriptors(schema)
+
     def read_type(self, reader: Schema) -> pa.DataType:
         """Return the Arrow type of the message of a schema."""
         return _column(reader, reader).type

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
+from kafkafmt.decode.formats import payload_format
+from kafkafmt.decode.payloads import GIVE_READER, Schema, SchemaError, SchemaKind
 from kafkafmt.decode.schemas.source import SchemaId, SchemaSourceError, UnknownSchemaError, ensure_kind
 
 Key: TypeAlias = int | str
@@ -22,18 +23,29 @@ _KINDS: dict[str, SchemaKind] = {".avsc": "AVRO", ".desc": "PROTOBUF", ".json": 
 def read_schema(path: Path) -> Schema:
     """Return the schema of a file. Raises SchemaError if its ending is not known, and SchemaSourceError."""
     kind = _KINDS.get(path.suffix)
-    if kind is None:
-        raise SchemaError(f"{path}: expected a file ending in {', '.join(_KINDS)}")
     try:
+        if kind is None and path.exists():
+            raise SchemaError(f"{path}: expected a file ending in {', '.join(_KINDS)}")
         content = path.read_bytes()
     except OSError as error:
         raise SchemaSourceError(f"{path}: {error.strerror or error}") from None
+    assert kind is not None  # the file exists
     if path.suffix == ".desc":
         return Schema(kind, content)
     try:
         return Schema(kind, content.decode())
     except UnicodeDecodeError:
         raise SchemaError(f"{path}: expected UTF-8; found other bytes") from None
+
+
+def read_valid_schema(path: Path) -> Schema:
+    """Return the schema of a file, which is that of all payloads. Raises as `read_schema`, and if it is damaged."""
+    schema = read_schema(path)
+    try:
+        payload_format(schema.kind).ensure_valid(schema)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from None
+    return schema
 
 
 class SchemaFiles:
@@ -83,7 +95,7 @@ class SchemaFiles:
         if len(schema_ids) == 1:
             return self.schema(schema_ids[0], kind)
         raise SchemaError(
-            f"{self._name} does not tell which of {len(schema_ids)} schemas is the newest: give reader_schema"
+            f"{self._name} does not tell which of {len(schema_ids)} schemas is the newest: {GIVE_READER}"
         )
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from kafkafmt._util.names import did_you_mean, some_names
 from kafkafmt._util.user_errors import UserError
-from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
+from kafkafmt.decode.payloads import GIVE_READER, Schema, SchemaError, SchemaKind
 from kafkafmt.decode.schemas.source import (
     SchemaId,
     SchemaSourceError,
@@ -182,7 +182,7 @@ class SchemaRegistry:
                 return newest
         if len(schema_ids) == 1:
             return self.schema(schema_ids[0], kind)
-        raise SchemaError(f"the records have schemas of several subjects: give reader_schema; {self.url}")
+        raise SchemaError(f"{self.url}: the records have schemas of several subjects: {GIVE_READER}")
 
     def _cached(self, key: object, load: Callable[[], Schema], name: str) -> Schema:
         with self._lock:  # threads that need the same id wait for one request

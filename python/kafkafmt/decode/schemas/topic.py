@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkafmt._util.names import some_names
 from kafkafmt.decode.binary_rows import binary_rows
-from kafkafmt.decode.payloads import Schema, SchemaError, SchemaKind
+from kafkafmt.decode.payloads import GIVE_READER, Schema, SchemaError, SchemaKind
 from kafkafmt.decode.schemas.source import (
     SchemaId,
     SchemaSourceError,
@@ -116,7 +116,7 @@ class SchemasTopic:
         if len(schema_ids) == 1:
             return self.schema(schema_ids[0], kind)
         raise SchemaError(
-            "the records have schemas of several subjects of the topic _schemas: give reader_schema"
+            f"the records have schemas of several subjects of the topic _schemas: {GIVE_READER}"
         )
 
     def _read(self, batches: Iterable[pa.RecordBatch]) -> None:

@@ -26,6 +26,8 @@ from kafkafmt.scanning.tasks import OffsetRange
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
 # The assumed size of a record if brokers do not tell the sizes of logs.
@@ -84,6 +86,11 @@ class BrokerSource:
         Raises ScanError, in one line, for topics and partitions that do not exist; BrokerError.
         """
         return self._found.ranges
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """None: a cluster has no folders here."""
+        return ()
 
     def ensure_readable(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         """Do nothing: brokers say where a partition ends, and a task reports damage before that."""

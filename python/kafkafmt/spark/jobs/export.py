@@ -45,6 +45,7 @@ def export(
     """
     import pyarrow as pa
 
+    from kafkafmt.export.errors import error_text
     from kafkafmt.export.exporting import destination_of, source_scan
     from kafkafmt.export.plan import ExportOptions
     from kafkafmt.spark.jobs.export_tasks import run_export_on_spark
@@ -60,7 +61,9 @@ def export(
         pa.array([report.undecoded for report in reports], pa.int64()),
         pa.array([report.files for report in reports], pa.int64()),
         pa.array([report.size_in_bytes for report in reports], pa.int64()),
-        pa.array([None if report.error is None else str(report.error) for report in reports], pa.string()),
+        pa.array(
+            [None if report.error is None else error_text(report.error) for report in reports], pa.string()
+        ),
     ]
     # Spark keeps a table of Arrow as it is. It would run a job for rows.
     return spark.createDataFrame(pa.Table.from_arrays(columns, REPORT_COLUMNS))

@@ -52,7 +52,7 @@ def run_export_on_spark(
     options = replace(options, processes=cores_of(spark))
     tables: list[_Table] = []
     try:
-        for topic, part in sources_of(scan, destination):
+        for topic, part in sources_of(scan, destination, options):
             plan = planned(topic, part, destination, options)
             if isinstance(plan, TableReport):
                 yield plan

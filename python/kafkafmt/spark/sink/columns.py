@@ -125,7 +125,7 @@ class InputColumns:
     def _whole(self, rows: pa.RecordBatch, name: str) -> pa.Array:
         column = rows.column(self.numbers[name])
         if column.null_count:
-            raise ValueError(f"column {name}: expected a {name} in each row, found {column.null_count} nulls")
+            raise ValueError(f"column {name}: expected a value in each row, found {column.null_count} nulls")
         return column
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -32,6 +32,7 @@ from kafkafmt.spark.values import (
     parse_pattern,
     parse_size,
 )
+from kafkafmt.storage import is_uri
 from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, VIEW_OPTIONS
 from kafkafmt.types import ISOLATIONS, TopicPartition
 
@@ -39,7 +40,9 @@ from kafkafmt.types import ISOLATIONS, TopicPartition
 STATE_UNITS = ("offsets", "transactions", "metadata")
 UNITS = ("records", "batches", *STATE_UNITS)
 ON_CORRUPT = ("fail", "skip", "keep")
-_NAMES = OptionNames("startingOffsets", "endingOffsets", "topics=*", "checkOverlaps=true")
+_NAMES = OptionNames(
+    "startingOffsets", "endingOffsets", "topics=*", "checkOverlaps=true", "option maxDecompressedBytes"
+)
 
 
 def _path_list(value: str) -> tuple[str, ...]:
@@ -107,8 +110,8 @@ SOURCE_OPTIONS = (
         "topic",
         str,
         None,
-        "required, with `partition`, unless the folder is named `<topic>-<partition>`. It selects nothing: `subscribe` "
-        "and `topics` do",
+        "required, with `partition`, for a folder that is not named `<topic>-<partition>`, and an error for a folder "
+        "of another partition. It selects nothing: `subscribe` and `topics` do",
     ),
     Option("partition", parse_partition, None, "required with `topic`"),
     *BOUNDS,
@@ -254,6 +257,10 @@ class ReadOptions(LogReadOptions):
                 raise ValueError("onCorrupt: unit=metadata needs all records of the log; expected fail")
             if len(_paths(options)) != 1:
                 raise ValueError(f"unit=metadata: expected one path, found {len(_paths(options))}")
+        if not any(map(is_uri, _paths(options))):
+            options.ensure_none_of(
+                _PATH_OPTIONS, "a local folder has no such setting; expected it with the URI of a store"
+            )
         return cls(
             paths=_paths(options),
             topics=parse_topic_selection(options),

@@ -79,7 +79,9 @@ class OutputColumns(ReadColumns):
             columns.append(name)
             fields.append(pa.field(given.name, kind, nullable=given.nullable))
         if asked is not None and [known_name("column", name, known) for name in asked] != columns:
-            raise ValueError(f"columns: the schema has others, {', '.join(columns)}; give one of the two")
+            raise ValueError(
+                f"columns: the schema has others, {', '.join(columns)}: give columns or schema, not both"
+            )
         return cls(tuple(columns), pa.schema(fields))
 
 

@@ -1,0 +1,97 @@
+"""Destinations that an export refuses before its first table, in one line, and with nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.logs import run as command
+from export.scans import write_log
+from kafkafmt.export import Destination, ExportError, ExportOptions, export_topics
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def refused(folder: Path, *arguments: object) -> str:
+    """Return the one line with which a command refuses its arguments. It changes nothing in the folder."""
+    before = contents(folder)
+    result = command("export", *arguments)
+    assert (result.exit_code, result.stdout, contents(folder)) == (2, "", before)
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("within", ["", "orders-0", "lake", "orders-0/lake"])
+def test_export_when_the_destination_is_in_the_source_then_is_refused(
+    tmp_path: Path, within: str, kind: str
+) -> None:
+    source = tmp_path / "logs"
+    write_log(source, "orders-0", 0, 10)
+    target = source / within
+    assert refused(tmp_path, source, target, "--format", kind) == (
+        f"kafkafmt: {target}: expected a folder outside of the source, {source}"
+    )
+    assert "outside of the source" in refused(tmp_path, source, f"file://{target}", "--dry-run")
+    assert "outside of the source" in refused(tmp_path, source, target, "--format", kind, "--one-table")
+
+
+def test_export_when_the_destination_has_logs_then_is_refused(tmp_path: Path) -> None:
+    for directory in ("one", "two"):
+        write_log(tmp_path / directory, "orders-0", 0, 10)
+    source, other = tmp_path / "one", tmp_path / "two"
+    assert "found the partition folder orders-0" in refused(tmp_path, source, other)
+    assert "found the segment 00000000000000000000.log" in refused(tmp_path, source, other / "orders-0")
+
+
+def test_export_when_a_table_is_named_as_a_partition_then_continues(tmp_path: Path) -> None:
+    write_log(tmp_path / "logs", "orders-2026-0", 0, 10)
+    for records in (10, 0):
+        (report,) = export_topics(tmp_path / "logs", str(tmp_path / "lake"))
+        assert (report.rows, report.error) == (records, None)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_export_when_the_destination_is_a_table_then_only_one_table_is_exported(
+    tmp_path: Path, kind: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 10)
+    one_table = Destination(str(lake), kind, one_table=True)
+    assert [report.rows for report in export_topics(source, one_table)] == [10]
+    assert "expected a folder for tables, found a table" in refused(tmp_path, source, lake, "--format", kind)
+    assert [report.rows for report in export_topics(source, one_table)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("", [], "expected a folder or a URI, found ''"),
+        ("{}/file", [], "{}/file: expected a folder, found a file"),
+        ("{}/file/lake", [], "{}/file/lake: expected a folder, found a file"),
+        ("s3://", [], "s3:"),
+        ("nosuch://lake", [], "nosuch://lake: no file system has that scheme"),
+        ("{}/lake", ["--nested"], "--nested is for --value-format"),
+        ("{}/lake", ["--schemas", "{}/x"], "--schemas is for --key-format and --value-format"),
+        ("{}/lake", ["--mode", "upsert"], "mode upsert: plain Parquet files cannot replace rows"),
+    ],
+)
+def test_export_when_an_argument_is_wrong_for_all_tables_then_is_one_error(
+    tmp_path: Path, target: str, options: list[str], message: str
+) -> None:
+    (tmp_path / "file").touch()
+    for topic in ("orders", "users"):
+        write_log(tmp_path / "logs", f"{topic}-0", 0, 10)
+    found = refused(tmp_path, tmp_path / "logs", target.format(tmp_path), *options)
+    assert found.startswith("kafkafmt: ")
+    assert message.format(tmp_path) in found
+
+
+def test_export_topics_when_the_destination_is_wrong_then_raises(tmp_path: Path) -> None:
+    write_log(tmp_path / "logs", "orders-0", 0, 10)
+    for target in ("", "s3://", str(tmp_path / "logs")):
+        with pytest.raises(ExportError):
+            export_topics(tmp_path / "logs", target, ExportOptions(processes=2))
