@@ -6,6 +6,7 @@ Each line begins with `ok`, `warning` or `failure`. Nothing is changed: the requ
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import resource
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -292,12 +293,13 @@ async def _addresses(options: GatewayOptions) -> list[_Found]:
 
 
 def _bound(option: str, host: str, ports: Iterable[int]) -> Iterator[_Found]:
-    """Yield the addresses that a gateway cannot listen on."""
+    """Yield the addresses that a gateway cannot listen on. One that is used may be that of the gateway that runs."""
     for port in ports:
         try:
             listen(host, port).close()
         except OSError as error:
-            yield _Found("failure", f"{option} {host_and_port(host, port)}: {error.strerror}")
+            level: Level = "warning" if error.errno == errno.EADDRINUSE else "failure"
+            yield _Found(level, f"{option} {host_and_port(host, port)}: {error.strerror}")
 
 
 def _users(options: GatewayOptions) -> Iterator[_Found]:
