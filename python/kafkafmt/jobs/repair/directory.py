@@ -88,7 +88,7 @@ class DirectoryFiles:
                 marker = b""
             self._put(CLEAN_SHUTDOWN, marker if self._report.is_lossless else b"")
 
-    def tell_others(self) -> None:
+    def report_others(self) -> None:
         """Report what else is in the directory."""
         in_place = self._source == self._target
         for path in files_of(self._source):

@@ -164,7 +164,7 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
         if files is not None:
             files.write(bounds, only=found.is_partition)
             if not found.is_partition:
-                files.tell_others()
+                files.report_others()
     return report
 
 
@@ -193,7 +193,7 @@ def _write_all(
     if source.directory is not None and not source.is_partition:
         files = DirectoryFiles(source.directory, target, report)
         files.write(bounds)
-        files.tell_others()
+        files.report_others()
 
 
 def _bounds(scanned: ScannedPartition) -> LogBounds:
