@@ -54,7 +54,7 @@ USED = {
     "kafka.net.compat": {"KafkaNetClient"},
     "kafka.net.inet": {"create_connection"},
     "kafka.net.manager": {"KafkaConnectionManager"},
-    "kafka.net.sasl": {"get_sasl_mechanism"},
+    "kafka.net.sasl": {"SASL_MECHANISMS", "get_sasl_mechanism"},
     "kafka.net.selector": {"NetworkSelector"},
     "kafka.partitioner": {"DefaultPartitioner", "Partitioner"},
     "kafka.producer.future": {"FutureProduceResult", "FutureRecordMetadata", "RecordMetadata"},

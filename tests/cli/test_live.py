@@ -204,7 +204,7 @@ def test_partition_when_its_buffer_is_full_then_is_paused_until_it_has_room(brok
         (("table", "{}-none", "out"), ["no topic"]),
         (("table", "kafka://localhost:1/a", "out"), ["no broker answers"]),
         (("table", "kafka://localhost", "out"), ["expected HOST:PORT, found 'localhost'"]),
-        (("table", "{}", "out", "--source-config", "group.id=x"), ["group_id is not an option"]),
+        (("table", "{}", "out", "--source-config", "group.id=x"), ["group.id is not an option"]),
     ],
 )
 def test_wrong_arguments_are_one_line(

@@ -77,7 +77,7 @@ def test_mirror_when_the_segment_size_of_a_topic_is_none_then_one_line_says_so_a
     target = store.format("wrong-size")
     outcome = mirror(tmp_path / "source", target, "--topic-config", "segment.bytes=many")
     assert outcome.status == 2
-    assert "wrong-size: segment.bytes: expected 14 to 2^31 - 1, found 'many'" in outcome.errors
+    assert "--topic-config: segment.bytes: expected 14 to 2^31 - 1, found 'many'" in outcome.errors
     assert not storage_path(target).exists()
     assert mirror(tmp_path / "source", target).summary["records"] == 100
 

@@ -123,7 +123,10 @@ def test_table_when_its_options_cannot_be_then_is_not_made(
 
 
 def test_table_of_brokers_when_its_options_have_a_password_then_is_not_made(catalog: SparkSession) -> None:
-    options = "`kafka.bootstrap.servers` 'a:9092', subscribe 't', `kafka.sasl.plain.password` 'secret'"
+    login = "`kafka.security.protocol` 'SASL_SSL', `kafka.sasl.mechanism` 'PLAIN', `kafka.sasl.plain.username` 'me'"
+    options = (
+        f"`kafka.bootstrap.servers` 'a:9092', subscribe 't', {login}, `kafka.sasl.plain.password` 'secret'"
+    )
     line = failure(catalog, f"CREATE TABLE sent USING kafkafmt.kafka OPTIONS ({options})")
     assert line.startswith("option kafka.sasl.plain.password: a table of the catalog keeps no credentials")
     assert not catalog.catalog.tableExists("sent")

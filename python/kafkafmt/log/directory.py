@@ -186,16 +186,16 @@ def nested_log_directory(path: StoragePath) -> StoragePath | None:
 
 
 def partition_logs(
-    source: StoragePath, *, from_segment_start: bool = False
+    source: StoragePath, *, from_segment_start: bool = False, irregular: list[Path] | None = None
 ) -> dict[PartitionLog, list[Segment]]:
     """Return the log of a folder that itself has segments, and the logs of the partitions in it, with their segments.
 
     If the folder is named as a partition and has segments, it is the only log. Each folder of a partition is listed
-    once. from_segment_start: as in `PartitionLog`.
+    once. from_segment_start: as in `PartitionLog`. irregular: as in `Listing.logs`.
     """
     directory, log_starts = partition_folder(source), LogStartOffsets()
     logs = {}
-    for folder, segments in Listing().logs(directory).items():
+    for folder, segments in Listing().logs(directory, irregular).items():
         with suppress(FileNotFoundError):  # it may be deleted meanwhile
             log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=log_starts)
             logs[log] = segments

@@ -110,20 +110,29 @@ class Listing:
         segments = sorted((one for one in found.values() if isinstance(one, Segment)), key=_order)
         return FoundFiles(segments, [one for one in found.values() if not isinstance(one, Segment)])
 
-    def logs(self, directory: StoragePath) -> dict[StoragePath, list[Segment]]:
+    def logs(
+        self, directory: StoragePath, irregular: list[Path] | None = None
+    ) -> dict[StoragePath, list[Segment]]:
         """Find the segments in a folder, and in the folders of partitions in it, by folder, sorted by partition.
 
         If the folder itself is named as a partition and has segments, it is the only one. A folder without segments is
         left out. The segments have no listed size: they are read up to their present ends.
+
+        irregular: gets the paths of local folders, FIFOs and broken links with the name of a segment.
         """
         own = self._present_segments(directory)
+        if irregular is not None and isinstance(directory, Path):
+            irregular += irregular_segments(directory, self._children(directory).values())
         found = {directory: own} if own else {}
         if own and partition_of(directory) is not None:
             return found
 
         # Not `_children`, which would keep all entries of what may be thousands of folders.
         def look(folder: StoragePath) -> list[Segment]:
-            with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+            with suppress(FileNotFoundError), storage_of(folder).entries(folder) as found:
+                entries = list(found)
+                if irregular is not None and isinstance(folder, Path):
+                    irregular.extend(irregular_segments(folder, entries))
                 return segments_among(folder, entries)
             return []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,6 @@ from kafkafmt.jobs.files import error_in_words
 from kafkafmt.jobs.rewrite.sidecars import Sidecars
 from kafkafmt.log import PartitionLog, Segment
 from kafkafmt.log.directory import no_segments_message, partition_logs
-from kafkafmt.log.listing import irregular_segments
 from kafkafmt.log.topics import Topics, is_chosen, selection_error
 from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, side_by_side
 
@@ -138,13 +136,6 @@ def _stored_at(path: StoragePath) -> str:
     return uri
 
 
-def _ensure_regular(folder: Path) -> None:
-    """Raise RewriteError if a name of a segment is no file: its records would be missing."""
-    with os.scandir(folder) as entries:
-        for path in irregular_segments(folder, entries):
-            raise RewriteError(f"{path}: {irregular_in_words(path)}")
-
-
 def plan_segments(
     source: StoragePath,
     target: StoragePath,
@@ -168,7 +159,8 @@ def plan_segments(
     """
     ensure_folders(source, target)
     folder = source.resolve() if source.name == ".." else source.absolute()
-    found = partition_logs(folder, from_segment_start=from_segment_start)
+    irregular: list[Path] = []
+    found = partition_logs(folder, from_segment_start=from_segment_start, irregular=irregular)
     if not found:
         raise RewriteError(no_segments_message(source))
     logs = list(found)
@@ -180,9 +172,10 @@ def plan_segments(
     error = selection_error((log.topic_partition for log in found), topics, is_empty=not chosen)
     if error is not None:
         raise RewriteError(f"{source}: {error}")
-    for log in chosen:
-        if isinstance(log.path, Path):
-            _ensure_regular(log.path)
+    sources = {log.path for log in chosen}
+    for path in irregular:  # its records would be missing
+        if path.parent in sources:
+            raise RewriteError(f"{path}: {irregular_in_words(path)}")
     folders = [
         (log, folder, Sidecars(_sidecar_folder(folder, sidecar_root), sidecar_suffix))
         for log, folder in _target_folders(chosen, target.absolute())
