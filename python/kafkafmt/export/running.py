@@ -67,8 +67,11 @@ def run_export(
 ) -> Generator[TableReport, None, None]:
     """Export a scan, and yield a report of each table when it is committed, or when it has failed.
 
-    A table that fails leaves the others unaffected. progress: called with stored bytes that were read since its last
-    call. If the iterator is closed, what is not committed is removed. Raises as `sources_of`.
+    A table that fails leaves the others unaffected. If the iterator is closed, files without a commit are removed.
+
+    progress: called with the number of stored bytes that were read since its last call.
+
+    Raises as `sources_of` does.
     """
     if options.processes > 1:
         yield from _Pool(scan, destination, options, progress).run()

@@ -77,9 +77,8 @@ class ClusterView:
         self._ids: dict[str, UUID] = {}
         # A count of events stands for the time.
         self._now = 0
-        self._learned: dict[
-            str, int
-        ] = {}  # when the leaders of a topic were; those learned last are at the end
+        # When the leaders of a topic were learned. Those that were learned last are at the end.
+        self._learned: dict[str, int] = {}
         self._suspected: dict[int, int] = {}  # when a broker could not be reached
 
     def learn(self, request: Message, response: Message) -> None:

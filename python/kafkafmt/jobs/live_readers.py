@@ -335,9 +335,9 @@ class LiveReaders(Readers, Closing):
     def _receive(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         """Queue the batches of a run before the end."""
         expected, end = self._received.get(topic_partition), self._ends.get(topic_partition)
-        if expected is None or (
-            end is not None and expected >= end
-        ):  # it was revoked, or all of it has arrived
+        if expected is None:  # the partition was revoked
+            return
+        if end is not None and expected >= end:
             return
         self._heard_at = time.monotonic()
         last_offsets = run.index["last_offset"]

@@ -9,7 +9,7 @@ is lost. An empty one has no epoch.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,7 +75,11 @@ class DirectoryFiles:
             self._write_checkpoint(name, bounds, only)
         for name in (META_PROPERTIES, *_COPIED):
             data = read_if_there(self._source / name)
-            if name == META_PROPERTIES and data is not None and not _is_sound_meta(data):
+            if (
+                name == META_PROPERTIES
+                and data is not None
+                and not _is_sound(parse_meta_properties, data, name)
+            ):
                 self._report.notes.append(
                     f"{name}: damaged: a broker does not start before it is written again"
                 )
@@ -83,7 +87,7 @@ class DirectoryFiles:
                 self._put(name, data)
         if not only:
             marker = read_if_there(self._source / CLEAN_SHUTDOWN) or b""
-            if not _is_sound_marker(marker):
+            if not _is_sound(parse_clean_shutdown, marker, CLEAN_SHUTDOWN):
                 self._report.mended.append(f"{CLEAN_SHUTDOWN}: damaged, written empty")
                 marker = b""
             self._put(CLEAN_SHUTDOWN, marker if self._report.is_lossless else b"")
@@ -167,19 +171,10 @@ def _parse(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
     return found, False
 
 
-def _is_sound_marker(data: bytes) -> bool:
-    """Whether a `.kafka_cleanshutdown` is one that a broker reads."""
+def _is_sound(parse: Callable[[bytes, str], object], data: bytes, name: str) -> bool:
+    """Whether a file is one that a broker reads. parse: the function that reads it."""
     try:
-        parse_clean_shutdown(data, CLEAN_SHUTDOWN)
-    except BrokerFileError:
-        return False
-    return True
-
-
-def _is_sound_meta(data: bytes) -> bool:
-    """Whether `meta.properties` is one that a broker reads."""
-    try:
-        parse_meta_properties(data, META_PROPERTIES)
+        parse(data, name)
     except BrokerFileError:
         return False
     return True
