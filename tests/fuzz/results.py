@@ -7,11 +7,16 @@ sources: if they have changed, it begins anew. With a target, the digest is prin
 from __future__ import annotations
 
 import hashlib
+import importlib
 import re
 import sys
+import threading
+from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
+import kafkafmt
 from fuzz.native_checks import NATIVE_TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,9 +27,9 @@ DIGEST_LENGTH = 12
 _PAGE = """# Fuzzing results
 
 The table adds up the runs of `make fuzz`, under ASan and UBSan. Each row is of one state of the sources, of whose
-SHA-256 it has the first digits: the `.pxd` files of `src` for targets `kernel_*`, whose functions are there, and `src`
-and `python` for the others. Each input of a target `kernel_*` reaches a few functions. Each input of another target
-reaches whole layers.
+SHA-256 it has the first digits: the `.pxd` files of `src` for targets `kernel_*`, whose functions are there; `src`, and
+the files of `python` that the first inputs of the target run, for the others. Each input of a target `kernel_*` reaches
+a few functions. Each input of another target reaches whole layers.
 
 | target | sources | minutes of CPU | inputs |
 |---|---|---|---|
@@ -42,14 +47,46 @@ class Total(NamedTuple):
     inputs: int
 
 
-def sources_digest(target: str, root: Path = ROOT) -> str:
-    """Return the first digits of the SHA-256 of what a target fuzzes."""
+def sources_of(target: str) -> list[Path]:
+    """Return the files that a target fuzzes."""
+    if target in NATIVE_TARGETS:
+        return list(ROOT.glob("src/**/*.pxd"))  # the functions that native targets call are inline
+    return [*(path for path in ROOT.glob("src/**/*") if path.is_file()), *_modules_run_by(target)]
+
+
+def _modules_run_by(target: str) -> set[Path]:
+    """The files of `python` with a function that the first inputs of a target call. Kernels are not seen."""
+    from fuzz.seeds import inputs  # here, as it imports all that writes seeds
+
+    check = importlib.import_module(f"fuzz.{target}").check
+    first = [b"", *inputs(target)]
+    code: set[str] = set()
+
+    def note(frame: FrameType, _event: str, _argument: object) -> None:
+        code.add(frame.f_code.co_filename)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        for data in first:
+            check(data)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    installed = Path(kafkafmt.__path__[0])
+    paths = (Path(name) for name in code)
+    return {
+        ROOT / "python/kafkafmt" / path.relative_to(installed)
+        for path in paths
+        if path.is_relative_to(installed)
+    }
+
+
+def digest_of(paths: Iterable[Path], root: Path = ROOT) -> str:
+    """Return the first digits of the SHA-256 of files."""
     digest = hashlib.sha256()
-    # The functions that native targets call are inline, in `.pxd` files.
-    patterns = ("src/**/*.pxd",) if target in NATIVE_TARGETS else ("src/**/*.*", "python/**/*.*")
-    for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
-        if path.is_file() and path.suffix != ".pyc":
-            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:DIGEST_LENGTH]
 
 
@@ -85,7 +122,7 @@ def page_of(totals: dict[str, Total]) -> str:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        print(sources_digest(sys.argv[1]))
+        print(digest_of(sources_of(sys.argv[1])))
         return
     before = totals_of(RESULTS.read_text()) if RESULTS.exists() else {}
     RESULTS.write_text(page_of(added(before, RUNS.read_text())))

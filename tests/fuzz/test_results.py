@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fuzz.results import added, page_of, sources_digest, totals_of
+from fuzz.results import ROOT, added, digest_of, page_of, sources_of, totals_of
 
 RUNS = "decode aaaa 90.5 1000\nkernel_text cccc 3600 123456789\ndecode aaaa 29.5 234\n"
 
@@ -24,15 +24,18 @@ def test_row_when_the_sources_have_changed_then_begins_anew() -> None:
     assert "| kernel_text | cccc | 60.0 | 123,456,789 |" in page
 
 
-def test_digest_when_a_source_changes_then_it_differs_for_the_targets_that_have_it(tmp_path: Path) -> None:
-    kernel, module = tmp_path / "src" / "kernel.pxd", tmp_path / "python" / "module.py"
+def test_digest_when_a_source_changes_or_moves_then_it_differs(tmp_path: Path) -> None:
+    kernel, module = tmp_path / "kernel.pxd", tmp_path / "module.py"
     digests = []
-    for path, text in ((kernel, "a"), (kernel, "b"), (module, "a"), (module, "b")):
-        path.parent.mkdir(exist_ok=True)
+    for path, text in ((kernel, "a"), (module, "a"), (kernel, "b"), (module, "b")):
         path.write_text(text)
-        digests.append([sources_digest(target, tmp_path) for target in ("kernel_text", "decode")])
-    native, others = zip(*digests, strict=True)
-    assert len(set(others)) == 4
-    assert len(set(native)) == 2
-    kernel.rename(kernel.with_name("other.pxd"))
-    assert sources_digest("kernel_text", tmp_path) not in native
+        digests.append(digest_of(tmp_path.iterdir(), tmp_path))
+    kernel.rename(tmp_path / "other.pxd")
+    assert len({*digests, digest_of(tmp_path.iterdir(), tmp_path)}) == 5
+
+
+def test_sources_when_of_a_target_then_they_are_what_its_inputs_run() -> None:
+    sources = {path.relative_to(ROOT).as_posix() for path in sources_of("codec")}
+    assert {"src/_kafkafmt/crc/checksums.pyx", "python/kafkafmt/codecs/lz4_.py"} <= sources
+    assert "python/kafkafmt/log/segment.py" not in sources
+    assert {path.suffix for path in sources_of("kernel_text")} == {".pxd"}
