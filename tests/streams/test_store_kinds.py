@@ -326,3 +326,60 @@ def test_dirty_map_when_a_key_is_put_often_then_it_is_logged_once_with_each_flus
         store.commit({ORDERS: 1})
         assert 400 <= logged(tmp_path / "a") < 1000
         assert list(store.range()) == [(b"key", b"0999" * 100)]
+
+
+@kinds
+def test_store_when_closed_then_each_call_is_refused_with_its_folder(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with KINDS[kind](folder) as store:
+        store.put(b"key", b"value")
+    calls: dict[str, Callable[[], object]] = {
+        "get": lambda: store.get(b"key"),
+        "put": lambda: store.put(b"key", b"other"),
+        "delete": lambda: store.delete(b"key"),
+        "put_if_absent": lambda: store.put_if_absent(b"new", b"value"),
+        "range": lambda: list(store.range()),
+        "prefix": lambda: list(store.prefix(b"k")),
+        "commit": lambda: store.commit({ORDERS: 1}),
+        "positions": store.positions,
+    }
+    for name, call in calls.items():
+        with pytest.raises(StoreError) as raised:
+            call()
+        assert str(raised.value) == f"store {folder}: expected it to be open, found it closed", name
+    store.close()
+    assert repr(store).endswith(", closed>")
+
+
+@kinds
+@pytest.mark.parametrize("given", [bytearray(b"key"), memoryview(b"key"), "key", 7])
+def test_store_when_a_key_or_value_is_not_bytes_then_type_error_and_nothing_is_stored(
+    kind: str, given: Any, tmp_path: Path
+) -> None:
+    with KINDS[kind](tmp_path / "store") as store:
+        calls: list[Callable[[], object]] = [
+            lambda: store.put(given, b"value"),
+            lambda: store.put(b"other", given),
+            lambda: store.delete(given),
+            lambda: store.put_if_absent(given, b"value"),
+            lambda: store.get(given),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError, match=rf"expected bytes, (found|got) {type(given).__name__}"):
+                call()
+        assert list(store.range()) == []
+
+
+@pytest.mark.parametrize("kind", ["cached", "uncached", "dirty map"])
+def test_write_and_load_when_an_entry_is_not_bytes_then_type_error_and_nothing_is_stored(
+    kind: str, tmp_path: Path
+) -> None:
+    store = KINDS[kind](tmp_path / "store")
+    assert isinstance(store, RocksDBStore)
+    with store:
+        for write in (store.write, store.load):
+            with pytest.raises(TypeError, match="key: expected bytes, found bytearray"):
+                write([(b"a", b"1"), (bytearray(b"b"), b"2")])  # type: ignore[list-item]
+            with pytest.raises(TypeError, match="value: expected bytes, found str"):
+                write([(b"a", b"1"), (b"b", "2")])  # type: ignore[list-item]
+        assert list(store.range()) == []

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kafkafmt.streams.rocksdb import SharedBlockCache, rocksdict
-from kafkafmt.streams.store import RocksDBStore
+from kafkafmt.streams.store import RocksDBStore, closed_error
 
 if TYPE_CHECKING:
     from kafkafmt.streams.cache import DirtyEntry, ThreadCache
@@ -57,7 +57,8 @@ class DirtyMapStore(RocksDBStore):
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the value of a key; None deletes it."""
-        assert self._cache is not None
+        if self._cache is None:
+            raise closed_error(self.path)
         order = self._cache.order
         with order.lock:  # a flush that another thread demands reads and writes the value of a dirty key
             self._put(key, value, self._unlogged)

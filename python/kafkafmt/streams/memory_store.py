@@ -20,7 +20,7 @@ from _kafkafmt.streams.lru import ORDERED_ENTRY_BYTES
 from kafkafmt._util.closing import Closing
 from kafkafmt.streams.cache import ENTRY_OVERHEAD_BYTES, prefix_stop
 from kafkafmt.streams.rocksdb import LEAST_WRITE_BUFFER_BYTES
-from kafkafmt.streams.store import RocksDBStore, checked_positions
+from kafkafmt.streams.store import RocksDBStore, checked_positions, closed_error
 
 if TYPE_CHECKING:
     from kafkafmt.streams.cache import DirtyEntry, NamedCache, ThreadCache
@@ -41,7 +41,8 @@ class MemoryStore(Closing):
     on_move: called with the number of entries, once, when the move begins.
 
     A store at `path` is used from the start. Only one thread may use a MemoryStore. Others may demand memory back
-    through the budget of `memory`: the store then moves. Raises what `open_rocksdb` raises.
+    through the budget of `memory`: the store then moves. Raises what `open_rocksdb` raises, and StoreError if the store
+    is closed.
 
     Follows `Memory Management in Kafka Streams, "Triggering based Caches"`: a store in memory has no cache above it.
     """
@@ -60,6 +61,7 @@ class MemoryStore(Closing):
         self._write_buffer_bytes = write_buffer_bytes
         self._positions: dict[TopicPartition, int] = {}
         self._loading: RocksDBStore | None = None  # gets the entries during the move
+        self._is_closed = False
         self._is_moved = self.path.exists()  # whether the entries have left the memory
         self._rocksdb: RocksDBStore | None = None  # has them then
         self._memory = memory
@@ -71,7 +73,7 @@ class MemoryStore(Closing):
     @property
     def is_in_memory(self) -> bool:
         """Whether the entries are in memory only."""
-        return self._moved() is None
+        return not self._is_closed and self._moved() is None
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key; None if it has none."""
@@ -137,6 +139,7 @@ class MemoryStore(Closing):
 
     def close(self) -> None:
         """Drop the entries in memory, or close the RocksDBStore. A second call does nothing."""
+        self._is_closed = True
         self._entries.remove()
         if self._loading is not None:
             self._loading.close()
@@ -144,13 +147,17 @@ class MemoryStore(Closing):
             self._rocksdb.close()
 
     def __repr__(self) -> str:
+        if self._is_closed:
+            return f"<MemoryStore {self.path}, closed>"
         return f"<MemoryStore {self.path}{', in memory' if self.is_in_memory else ', moved into RocksDB'}>"
 
     def _moved(self) -> RocksDBStore | None:
         """Return the RocksDBStore; None if the entries are in memory. Ends a move that has begun, and opens the store.
 
-        Another thread may begin a move until the lock of `memory` is taken.
+        Another thread may begin a move until the lock of `memory` is taken. Raises StoreError if this store is closed.
         """
+        if self._is_closed:
+            raise closed_error(self.path)
         if self._loading is not None:
             with self._memory.lock:  # which a move holds
                 self._finish_move(self._loading)

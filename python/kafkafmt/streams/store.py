@@ -68,6 +68,8 @@ class StoreError(OSError):
 class RocksDBStore(Closing):
     """Open the key-value store in the folder `path`; create it if it does not exist. Only one thread may use it.
 
+    Keys and values are bytes; other types raise TypeError. A closed store raises StoreError.
+
     block_cache: a `SharedBlockCache`, or the size of one for this store alone.
     write_buffer_bytes, max_write_buffer_number: RocksDB's options of these names. The number is 2 or more.
     cache: a `ThreadCache`, in which this store gets a `NamedCache` with the folder as its name. Without it, every
@@ -282,6 +284,7 @@ class RocksDBStore(Closing):
         finally:
             if self._cache is not None:
                 self._cache.remove()
+                self._cache = None  # so that all later calls reach the closed database
             with self._store_errors():
                 database, self._db = self._db, None
                 database.close()
@@ -297,18 +300,19 @@ class RocksDBStore(Closing):
         """Put into RocksDB. options: RocksDB's WriteOptions."""
         with self._store_errors():
             if value is None:
-                self._db.delete(_RECORD + key, options)
+                self._db.delete(_record_key(key), options)
             else:
-                self._db.put(_RECORD + key, value, options)
+                self._db.put(_record_key(key), _checked_bytes("value", value), options)
 
     def _read(self, key: bytes) -> bytes | None:
         with self._store_errors():
-            found: bytes | None = self._db.get(_RECORD + key)
+            found: bytes | None = self._db.get(_record_key(key))
         return found
 
     def _scan(self, start: bytes | None, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        stop_key = _AFTER_RECORDS if stop is None else _RECORD + stop
-        return _without_prefix(self._items(_RECORD + (start or b""), stop_key))
+        start_key = _RECORD if start is None else _record_key(start, "start")
+        stop_key = _AFTER_RECORDS if stop is None else _record_key(stop, "stop")
+        return _without_prefix(self._items(start_key, stop_key))
 
     def _items(self, first: bytes, stop_key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over RocksDB's keys from `first` to before `stop_key`, as they are at the call, with their values."""
@@ -352,8 +356,13 @@ class RocksDBStore(Closing):
 
     def _store_errors(self) -> _StoreErrors:
         if self._db is None:
-            raise StoreError(f"store {self.path}: expected it to be open, found it closed")
+            raise closed_error(self.path)
         return self._errors
+
+
+def closed_error(path: Path) -> StoreError:
+    """Return the error for a call of the store at `path` after it was closed."""
+    return StoreError(f"store {path}: expected it to be open, found it closed")
 
 
 class _StoreErrors:
@@ -391,9 +400,21 @@ def _warn_of_gone(folder: StoragePath, from_offset: int, to_offset: int) -> None
 
 def _add(batch: Any, key: bytes, value: bytes | None) -> None:
     if value is None:
-        batch.delete(_RECORD + key)
+        batch.delete(_record_key(key))
     else:
-        batch.put(_RECORD + key, value)
+        batch.put(_record_key(key), _checked_bytes("value", value))
+
+
+def _record_key(key: bytes, name: str = "key") -> bytes:
+    """Return RocksDB's key of a record. name: of the argument."""
+    return _RECORD + _checked_bytes(name, key)
+
+
+def _checked_bytes(name: str, given: bytes) -> bytes:
+    """Return an argument. Raises TypeError unless it is bytes, as the cache does."""
+    if type(given) is not bytes:
+        raise TypeError(f"{name}: expected bytes, found {type(given).__name__}")
+    return given
 
 
 def _without_prefix(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
