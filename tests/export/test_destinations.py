@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.logs import run as command
 from export.scans import write_log
-from kafkafmt.export import Destination, ExportError, ExportOptions, export_topics
+from kafkafmt.export import Destination, ExportError, ExportOptions, WriteOptions, compact, export_topics
 
 
 def contents(folder: Path) -> list[str]:
@@ -95,3 +96,47 @@ def test_export_topics_when_the_destination_is_wrong_then_raises(tmp_path: Path)
     for target in ("", "s3://", str(tmp_path / "logs")):
         with pytest.raises(ExportError):
             export_topics(tmp_path / "logs", target, ExportOptions(processes=2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target_file_bytes": 0}, "target_file_bytes: expected 1 to 9223372036854775807, found 0"),
+        ({"row_group_bytes": -1}, "row_group_bytes: expected 1 to 9223372036854775807, found -1"),
+        ({"buffered_bytes": -5}, "buffered_bytes: expected 1 to 9223372036854775807, found -5"),
+        ({"compression": "brotli"}, "compression: expected zstd, snappy, lz4, gzip, none, found 'brotli'"),
+    ],
+)
+def test_write_options_when_a_value_is_invalid_then_export_error_names_it(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ExportError) as raised:
+        WriteOptions(**arguments)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_export_options_when_there_is_no_process_then_export_error(count: int) -> None:
+    with pytest.raises(ExportError, match=f"processes: expected 1 to .*, found {count}"):
+        ExportOptions(processes=count)
+
+
+def test_options_of_exports_when_a_number_is_no_integer_then_type_error_names_it() -> None:
+    with pytest.raises(TypeError, match="target_file_bytes: expected an int, found str"):
+        WriteOptions(target_file_bytes="1m")  # type: ignore[arg-type]
+    for count in (1.5, "2"):
+        with pytest.raises(TypeError, match="processes: expected an int"):
+            ExportOptions(processes=count)  # type: ignore[arg-type]
+
+
+def test_destination_when_its_format_or_catalog_is_wrong_then_export_error() -> None:
+    with pytest.raises(ExportError, match="format: expected parquet, delta, iceberg, found 'csv'"):
+        Destination("lake", "csv")
+    for kind in ("parquet", "delta"):
+        with pytest.raises(ExportError, match=f"catalog: expected format iceberg, found {kind}"):
+            Destination("lake", kind, catalog="main")
+
+
+def test_compact_when_the_size_of_files_is_not_positive_then_export_error(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"target_file_bytes: expected 1 to .*, found 0"):
+        compact(Destination(str(tmp_path), "delta"), "orders", target_file_bytes=0)

@@ -40,18 +40,19 @@ def compact(
         topic: None for a table of all topics.
         target_file_bytes: how large the files may become.
 
-    Raises ExportError for plain Parquet files, or if there is no table; TableConflictError if another compaction is
-    running, or another writer has removed one of the files.
+    Raises ExportError for plain Parquet files, for a size below 1, or if there is no table; TableConflictError if
+    another compaction is running, or another writer has removed one of the files.
     """
     from kafkafmt.export.delta import DeltaTable
     from kafkafmt.export.iceberg import IcebergTable
 
+    options = WriteOptions(target_file_bytes=target_file_bytes)
     table = open_table(destination, topic)
     if isinstance(table, DeltaTable):
         removed, added = table.compact(target_file_bytes)
         return CompactionReport(table.location, removed, added)
     if isinstance(table, IcebergTable):
-        return _compact_iceberg(table, WriteOptions(target_file_bytes=target_file_bytes))
+        return _compact_iceberg(table, options)
     raise ExportError(
         f"{table.location}: plain Parquet files cannot be compacted, because readers would see rows twice or not at "
         "all meanwhile: expected a table of format delta or iceberg"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafkafmt._util.user_errors import UserError
+from kafkafmt.types import check_int
 
 
 class ExportError(UserError):
@@ -19,6 +22,20 @@ class TableConflictError(ExportError):
 
 class OffsetsGoneError(ExportError):
     """The source no longer has, or never had, the offset at which the table ends."""
+
+
+def ensure_count(name: str, value: int) -> None:
+    """Raise ExportError for an argument below 1, and TypeError for one that is no integer."""
+    try:
+        check_int(name, value, 1)
+    except ValueError as error:
+        raise ExportError(str(error)) from None
+
+
+def ensure_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ExportError for an argument that is not one of the allowed names."""
+    if value not in allowed:
+        raise ExportError(f"{name}: expected {', '.join(allowed)}, found {value!r}")
 
 
 def error_text(error: Exception) -> str:

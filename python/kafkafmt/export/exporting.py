@@ -43,14 +43,10 @@ def export_topics(
 
 def destination_of(destination: str | Destination, kind: str) -> Destination:
     """Return a destination, or that of a folder or URI. Raises ExportError for an unknown format."""
-    from kafkafmt.export.formats import FORMATS
-
     if isinstance(destination, Destination):
         if kind not in ("parquet", destination.format):
             raise ExportError(f"format: expected {destination.format} as in the destination, found {kind!r}")
         return destination
-    if kind not in FORMATS:
-        raise ExportError(f"format: expected {', '.join(FORMATS)}, found {kind!r}")
     return Destination(destination, kind)
 
 

@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from kafkafmt.export.tables import Destination, TableCommitter
     from kafkafmt.storage import StoragePath
 
-FORMATS = ("parquet", "delta", "iceberg")
-
 
 def open_table(destination: Destination, topic: str | None) -> TableCommitter:
     """Return the committer of the table of a topic; None is the topic of a table of all topics.
 
-    Raises ExportError for an unknown format, or if its package is missing; ValueError and OSError as
+    Raises ExportError if the package of the format is missing; ValueError and OSError as
     `Storages.locate`.
     """
     if destination.format == "parquet":
@@ -29,15 +27,11 @@ def open_table(destination: Destination, topic: str | None) -> TableCommitter:
         from kafkafmt.export.delta import DeltaTable
 
         return DeltaTable(_folder(destination, topic), destination.options)
-    if destination.format == "iceberg":
-        from kafkafmt.export.iceberg import IcebergTable
-        from kafkafmt.export.iceberg_names import parse_name
+    from kafkafmt.export.iceberg import IcebergTable
+    from kafkafmt.export.iceberg_names import parse_name
 
-        named = parse_name(destination.target)
-        return IcebergTable(
-            named if topic is None else (*named, topic), destination.catalog, destination.options
-        )
-    raise ExportError(f"format: expected {', '.join(FORMATS)}, found {destination.format!r}")
+    named = parse_name(destination.target)
+    return IcebergTable(named if topic is None else (*named, topic), destination.catalog, destination.options)
 
 
 def destination_folder(destination: Destination) -> StoragePath | None:

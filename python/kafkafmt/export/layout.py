@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.sizes import MIB
+from kafkafmt.export.errors import ensure_count, ensure_one_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkafmt.export.partitioning import PartitionField
     from kafkafmt.storage import StoragePath
+
+
+COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,19 @@ class WriteOptions:
     target_file_bytes: a file ends when it has reached this size. row_group_bytes: of Arrow data in memory, at most.
     compression: zstd, snappy, lz4, gzip or none. buffered_bytes: the most Arrow data that a task keeps for all open
     files.
+
+    Raises ExportError for invalid values, and TypeError for sizes that are no integers.
     """
 
     target_file_bytes: int = 128 * MIB
     row_group_bytes: int = 32 * MIB
     compression: str = "zstd"
     buffered_bytes: int = 64 * MIB
+
+    def __post_init__(self) -> None:
+        for name in ("target_file_bytes", "row_group_bytes", "buffered_bytes"):
+            ensure_count(name, getattr(self, name))
+        ensure_one_of("compression", self.compression, COMPRESSIONS)
 
     @property
     def group_bytes(self) -> int:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from kafkafmt._util.sizes import MIB
 from kafkafmt.decode.payloads import UndeterminedTypeError
 from kafkafmt.export.checking import ensure_destination
-from kafkafmt.export.errors import ExportError, NoRecordsError, OffsetsGoneError, TableConflictError
+from kafkafmt.export.errors import (
+    ExportError,
+    NoRecordsError,
+    OffsetsGoneError,
+    TableConflictError,
+    ensure_count,
+    ensure_one_of,
+)
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
 from kafkafmt.export.partitioning import PartitionField, ensure_partitioned, parse_partitioning
@@ -92,7 +99,7 @@ class ExportOptions:
     mode: append; or upsert: the table has the latest row of each key, and records without a value remove it.
     write: how files are written.
 
-    Raises ExportError, in one line, for invalid values.
+    Raises ExportError, in one line, for invalid values, and TypeError for `processes` that is no integer.
     """
 
     partition_by: str | tuple[PartitionField, ...] = ()
@@ -104,8 +111,8 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", MODES), ("on_offsets_gone", ON_OFFSETS_GONE)):
-            if getattr(self, name) not in allowed:
-                raise ExportError(f"{name}: expected {' or '.join(allowed)}, found {getattr(self, name)!r}")
+            ensure_one_of(name, getattr(self, name), allowed)
+        ensure_count("processes", self.processes)
         _ = self.partition_fields
 
     @property
@@ -392,6 +399,6 @@ def _groups(scan: ScanSource, options: ExportOptions) -> list[list[ScanTask]]:
 
 def with_memory(options: ExportOptions, limit_bytes: int) -> ExportOptions:
     """Return the options with row groups and kept rows that fit into a limit of the memory of all processes."""
-    share = limit_bytes // max(options.processes, 1)
+    share = limit_bytes // options.processes
     group = min(max(share // 8, MIB), options.write.row_group_bytes)
     return replace(options, write=replace(options.write, row_group_bytes=group, buffered_bytes=2 * group))

@@ -18,6 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from kafkafmt.export.errors import ExportError, ensure_one_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
 
 APPEND, UPSERT = "append", "upsert"
+FORMATS = ("parquet", "delta", "iceberg")
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,8 @@ class Destination:
     properties of a catalog of `pyiceberg`. one_table: all topics are in one table, at the target itself, and not each
     in a table of its name below it. catalog: the name of the catalog of Iceberg in the configuration of `pyiceberg`;
     None for the default.
+
+    Raises ExportError for an unknown format, and for a catalog of another format.
     """
 
     target: str = field(repr=False)  # a URI may have credentials
@@ -190,3 +195,8 @@ class Destination:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     one_table: bool = False
     catalog: str | None = None
+
+    def __post_init__(self) -> None:
+        ensure_one_of("format", self.format, FORMATS)
+        if self.catalog is not None and self.format != "iceberg":
+            raise ExportError(f"catalog: expected format iceberg, found {self.format}")
