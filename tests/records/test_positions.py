@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkafmt as kf
 import reference as ref
 from kafkafmt.log import Segment
+from kafkafmt.records.remote import RemoteRecords
+from measure import peak_bytes
 from records.samples import DAY, EVERY_KIND
 from reference import Row
 
@@ -77,3 +82,57 @@ def test_position_when_at_the_end_then_nothing_and_outside_a_value_error(read: s
                 getattr(records, read)(outside)
         with pytest.raises(TypeError, match="position: expected an int, found str"):
             getattr(records, read)("0")
+
+
+SOURCES = ["memory", "file", "segment", "remote"]
+
+
+def source(kind: str, folder: Path) -> Any:
+    """Return the records of WHOLE, from position 0, in an object that `close` closes."""
+    if kind == "memory":
+        records: Any = kf.MemoryRecords(WHOLE)
+        records.close = lambda: None
+        return records
+    path = folder / f"{0:020d}.log"
+    path.write_bytes(WHOLE)
+    if kind == "remote":
+        fs = pytest.importorskip("pyarrow.fs")
+        return RemoteRecords(fs.LocalFileSystem(), str(path))
+    return kf.FileRecords(path) if kind == "file" else Segment(path).open()
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda records: records.read_at(-1, 2), "position: expected 0 to .*, found -1"),
+        (lambda records: records.read_at(0, -1), "size: expected 0 to .*, found -1"),
+        (lambda records: records.is_zero_from(-1), "position: expected 0 to .*, found -1"),
+        (lambda records: records.size_at(-1), "position: expected 0 to .*, found -1"),
+        (lambda records: records.first_offset_at(-1), "position: expected 0 to .*, found -1"),
+        (lambda records: records.first_run(-1, 100, bytearray(100)), "position: expected 0 to .*, found -1"),
+        (lambda records: records.find_batch_start(100, -1), "position: expected 0 to .*, found -1"),
+    ],
+)
+def test_records_when_a_position_or_size_is_negative_then_value_error_names_it(
+    kind: str, read: Callable[[kf.Records], object], message: str, tmp_path: Path
+) -> None:
+    with closing(source(kind, tmp_path)) as records, pytest.raises(ValueError, match=message):
+        read(records)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_read_at_when_it_reaches_past_the_end_then_the_bytes_before_it(kind: str, tmp_path: Path) -> None:
+    with closing(source(kind, tmp_path)) as records:
+        for size in (10, 2**30, 2**63 - 1):
+            for position in (0, 1, len(WHOLE), len(WHOLE) + 1, 2**62):
+                assert bytes(records.read_at(position, size)) == WHOLE[position : position + size]
+        assert peak_bytes(lambda: records.read_at(1, 2**28)) < 2**20
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_first_offset_at_when_at_or_after_the_end_then_none(kind: str, tmp_path: Path) -> None:
+    with closing(source(kind, tmp_path)) as records:
+        assert records.first_offset_at(len(BATCHES[0])) == 1
+        for position in (len(WHOLE) - 1, len(WHOLE), len(WHOLE) + 1):
+            assert records.first_offset_at(position) is None

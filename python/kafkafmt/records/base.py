@@ -115,7 +115,8 @@ class Records(ABC):
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
         """Return `size` bytes from `position`, or fewer at the end. They may be a view of `memory`.
 
-        If `memory` is given and large enough, a file is read into it.
+        If `memory` is given and large enough, a file is read into it. Raises ValueError for a position or a size below
+        0.
         """
 
     def extend(self) -> None:
@@ -247,7 +248,7 @@ class Records(ABC):
 
         It is the last offset of a v0/v1 wrapper. Only 8 bytes are read, and nothing is checked.
         """
-        data = self.read_at(position, min(BASE_OFFSET_LENGTH, self.end_position - position))
+        data = self.read_at(position, max(min(BASE_OFFSET_LENGTH, self.end_position - position), 0))
         return int.from_bytes(data, "big", signed=True) if len(data) == BASE_OFFSET_LENGTH else None
 
     def find_batch_start(self, target: int, position: int | None = None) -> int:
@@ -519,7 +520,9 @@ class MemoryRecords(Records):
 
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview:
         """Return up to `size` bytes from `position`, as a view. `memory` is not used."""
-        return self._data.part(position, position + size)
+        check_int("position", position, 0)
+        check_int("size", size, 0)
+        return self._data.part(position, min(position + size, self.size_in_bytes))
 
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
         """Offer all bytes from `position` to a channel at once; return how many it took."""

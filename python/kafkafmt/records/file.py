@@ -91,9 +91,13 @@ class FileRecords(Records, Closing):
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
         """Read up to `size` bytes from `position` in the file; fewer at its end.
 
-        memory: the bytes are read into it if it is large enough. Raises OSError, and ValueError if the file is closed.
+        memory: the bytes are read into it if it is large enough. Raises OSError, and ValueError if the file is closed,
+        or for a position or a size below 0.
         """
+        check_int("position", position, 0)
+        check_int("size", size, 0)
         if memory is None or len(memory) < size:
+            size = max(min(size, os.fstat(self.fileno()).st_size - position), 0)
             memory = bytearray(size)
         view, filled = memoryview(memory)[:size], 0
         while filled < size:
@@ -105,6 +109,7 @@ class FileRecords(Records, Closing):
 
     def is_zero_from(self, position: int) -> bool:
         """Return whether all bytes from `position` on are zeros. Holes in the file are not read."""
+        check_int("position", position, 0)
         while position < self.end_position:
             try:
                 position = os.lseek(self.fileno(), position, os.SEEK_DATA)

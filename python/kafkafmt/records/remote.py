@@ -27,7 +27,7 @@ from kafkafmt.records.base import Records
 from kafkafmt.records.channel import TruncatedFileError, write_bytes
 from kafkafmt.records.file import check_range, partition_of_segment
 from kafkafmt.records.retries import NO_RETRIES, Retries, StoreError
-from kafkafmt.types import TopicPartition
+from kafkafmt.types import TopicPartition, check_int
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -176,8 +176,10 @@ class RemoteRecords(Records, Closing):
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview:
         """Read up to `size` bytes from `position` in the file; fewer at its end. `memory` is not used.
 
-        Raises EOFError and OSError, as the class says.
+        Raises EOFError and OSError, as the class says, and ValueError for a position or a size below 0.
         """
+        check_int("position", position, 0)
+        check_int("size", size, 0)
         size = min(size, self.end_position - position)
         if size <= 0:
             return _NOTHING
