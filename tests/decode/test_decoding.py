@@ -23,7 +23,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from decode.rows import batch
 from decode.stand_in import Registry
-from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode import (
     Decoding,
     DecodingError,
@@ -402,22 +401,32 @@ def test_schemas_topic_when_a_record_is_damaged_then_the_error_has_its_key(key: 
         ({"value": "json", "framing": "confluence"}, "framing is one of"),
         ({"value": "text", "framing": {"value": "glue"}}, "text does not have"),
         ({"value": "text", "on_error": "skip"}, "on_error is one of"),
+        (
+            {"value": "json", "framing": {"values": "none"}},
+            "framing: expected keys of key, value; found 'values'",
+        ),
+        (
+            {"value": "json", "framing": {"key": "none"}},
+            "framing of key has no effect, as keys are not decoded",
+        ),
+        ({"value": "json", "reader_schema": {"Value": "{}"}}, "expected keys of key, value; found 'Value'"),
+        ({"value": "json", "reader_schema": {"key": "{}"}}, "reader_schema of key has no effect"),
     ],
 )
 def test_decoding_when_an_option_has_no_effect_or_is_unknown_then_is_refused(
     options: Any, message: str
 ) -> None:
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(ValueError, match=message):
         Decoding(**options)
 
 
 def test_decoding_when_nothing_tells_the_type_then_says_what_to_give() -> None:
     for decoding in (Decoding(value="json"), Decoding(value="json", schemas={1: Schema("JSON", "{}")})):
         with pytest.raises(
-            UserError, match=r"give one schema \(--schemas FILE, or reader_schema in Python\)"
+            ValueError, match=r"give one schema \(--schemas FILE, or reader_schema in Python\)"
         ):
             decoding.decoder(["value"])
-    with pytest.raises(UserError, match="not among the columns"):
+    with pytest.raises(ValueError, match="not among the columns"):
         Decoding(value="json").decoder(["key"])
 
 

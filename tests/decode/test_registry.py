@@ -6,11 +6,11 @@ import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from decode.stand_in import Registry, running_registry
-from kafkafmt._util.user_errors import UserError
 from kafkafmt.decode import (
     RegistryOptions,
     Schema,
@@ -214,7 +214,7 @@ def test_schema_when_of_another_kind_then_the_error_names_both(registry: Registr
 
 @pytest.mark.parametrize("url", ["registry:8081", "ftp://a", "http://", "file:///x"])
 def test_url_when_it_is_not_of_http_then_is_refused(url: str) -> None:
-    with pytest.raises(UserError, match="http or https"):
+    with pytest.raises(ValueError, match="http or https"):
         SchemaRegistry(url)
 
 
@@ -222,7 +222,7 @@ def test_url_when_it_is_not_of_http_then_is_refused(url: str) -> None:
     "url", ["http://user:s3/cret@host", "http://user:s3?cret@host", "http://user:s3#cret@host"]
 )
 def test_url_when_its_password_is_not_encoded_then_is_refused_without_it(url: str) -> None:
-    with pytest.raises(UserError, match="percent-encode") as caught:
+    with pytest.raises(ValueError, match="percent-encode") as caught:
         SchemaRegistry(url)
     assert "s3" not in str(caught.value)
 
@@ -239,13 +239,13 @@ def test_url_when_its_password_is_not_encoded_then_is_refused_without_it(url: st
 def test_credentials_when_they_contradict_then_are_refused_without_them(
     url: str, options: RegistryOptions, message: str
 ) -> None:
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         SchemaRegistry(url, options)
     assert "s3cret" not in str(caught.value)
 
 
 def test_token_when_it_has_a_line_feed_then_is_refused_without_it() -> None:
-    with pytest.raises(UserError, match="no token can have") as caught:
+    with pytest.raises(ValueError, match="no token can have") as caught:
         SchemaRegistry("http://host", RegistryOptions(token="s3cret\n"))
     assert "s3cret" not in str(caught.value)
 
@@ -310,3 +310,25 @@ def test_registry_when_it_has_tls_then_its_certificate_and_that_of_the_client_ar
             stranger = SchemaRegistry(secured.url, RegistryOptions.of_settings(given), sleep=Waits())
             with pytest.raises(SchemaSourceError, match=problem):
                 stranger.schema(FIRST, "AVRO")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"retries": -1}, "retries: expected 0 to .*, found -1"),
+        ({"timeout_seconds": 0}, "timeout_seconds: expected more than 0; found 0"),
+        ({"backoff_seconds": -1}, "backoff_seconds: expected 0 or more; found -1"),
+        ({"not_found_seconds": float("nan")}, "not_found_seconds: expected 0 or more; found nan"),
+    ],
+)
+def test_registry_options_when_a_number_is_out_of_range_then_value_error_names_it(
+    options: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        RegistryOptions(**options)
+
+
+def test_registry_settings_when_one_is_unknown_then_value_error_without_its_value() -> None:
+    with pytest.raises(ValueError, match="unknown registry setting") as caught:
+        RegistryOptions.of_settings({"basic.auth": "s3cret"})
+    assert "s3cret" not in str(caught.value)

@@ -50,7 +50,8 @@ class Decoding(DecodingOptions):
         inferred has their fields, with the same types, and then those that are new, unless a name differs from another
         one in case only. Columns without fields are ignored.
 
-        Raises UserError if the type of a column cannot be determined, and SchemaError and SchemaSourceError.
+        Raises SchemaError if the type of a column cannot be determined, SchemaSourceError if schemas cannot be read,
+        and ValueError if neither keys nor values are among the columns.
         """
         from kafkafmt.decode.planning import plan_decoder
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
-from kafkafmt._util.user_errors import UserError
+from kafkafmt._util.user_errors import ArgumentError, UserError
 from kafkafmt.decode.framing import Framing
 from kafkafmt.decode.payloads import Schema, SchemaKind
 from kafkafmt.decode.schemas.source import SchemaSource
@@ -46,7 +46,7 @@ class DecodingError(UserError):
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """The options of `Decoding`, with the checks of what they say together."""
+    """The options of `Decoding`, with the checks of what they say together. Raises ArgumentError, a ValueError."""
 
     key: Format | None = None
     value: Format | None = None
@@ -60,30 +60,40 @@ class DecodingOptions:
         for name in formats:
             _ensure_one_of("a format", name, get_args(Format))
         if not formats:
-            raise UserError("decoding needs the format of keys or of values")
+            raise ArgumentError("decoding needs the format of keys or of values")
         _ensure_one_of("on_error", self.on_error, get_args(OnError))
         with_schemas = [name for name in formats if name in SCHEMA_KINDS]
         if self.schemas is not None and not with_schemas:
-            raise UserError(f"schemas have no effect on {' and '.join(formats)}")
+            raise ArgumentError(f"schemas have no effect on {' and '.join(formats)}")
         if self.reader_schema is not None and not with_schemas:
-            raise UserError(f"reader_schema has no effect on {' and '.join(formats)}")
+            raise ArgumentError(f"reader_schema has no effect on {' and '.join(formats)}")
+        self._check_keys("framing", self.framing)
+        self._check_keys("reader_schema", self.reader_schema)
         for side in self.sides():
             self._check_side(side)
+
+    def _check_keys(self, name: str, given: object) -> None:
+        """Raise ArgumentError for a map with a key that is no side, or that of a side which is not decoded."""
+        for side in given if isinstance(given, Mapping) else ():
+            if side not in get_args(Side):
+                raise ArgumentError(f"{name}: expected keys of {', '.join(get_args(Side))}; found {side!r}")
+            if side not in self.sides():
+                raise ArgumentError(f"{name} of {side} has no effect, as {side}s are not decoded")
 
     def _check_side(self, side: Side) -> None:
         framing, name = self.framing_of(side), self.format_of(side)
         _ensure_one_of("framing", framing, get_args(Framing))
         if framing == "auto" and name != "json":
-            raise UserError(
+            raise ArgumentError(
                 f"framing auto is for json only: {name} can start with any byte, so it may be mistaken"
             )
         if name in {"avro", "protobuf"} and self.schemas is None:
-            raise UserError(
+            raise ArgumentError(
                 f"{name} needs schemas (--schemas): a registry's URL, a folder, a file, or in Python a map of ids to "
                 "files"
             )
         if framing not in {"none", "auto"} and name not in SCHEMA_KINDS:
-            raise UserError(f"framing {framing} has ids of schemas, which {name} does not have")
+            raise ArgumentError(f"framing {framing} has ids of schemas, which {name} does not have")
 
     def sides(self) -> list[Side]:
         """Return which of key and value are decoded."""
@@ -128,4 +138,4 @@ def is_one_schema(schemas: Schemas) -> bool:
 
 def _ensure_one_of(what: str, found: str, allowed: Sequence[str]) -> None:
     if found not in allowed:
-        raise UserError(f"{what} is one of {', '.join(allowed)}; found {found}")
+        raise ArgumentError(f"{what} is one of {', '.join(allowed)}; found {found}")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkafmt._util.sizes import MIB
-from kafkafmt._util.user_errors import UserError
+from kafkafmt._util.user_errors import ArgumentError
 from kafkafmt.decode.batch_decoder import BatchDecoder, ColumnDecoder, frames_of
 from kafkafmt.decode.formats import payload_format
 from kafkafmt.decode.framing import ID_HEADERS
@@ -56,7 +56,7 @@ def plan_decoder(
     schemas = None if decoding.schemas is None else schema_source(decoding.schemas)
     sides = [side for side in decoding.sides() if side in columns]
     if not sides:
-        raise UserError(f"{' and '.join(decoding.sides())} are decoded, but are not among the columns")
+        raise ArgumentError(f"{' and '.join(decoding.sides())} are decoded, but are not among the columns")
     decoders = {
         side: _Planner(decoding, side, schemas, topics, sample, _record_type(known, side)).decoder()
         for side in sides
@@ -71,7 +71,7 @@ def _record_type(known: pa.Schema | None, side: Side) -> pa.DataType | None:
 
 
 def schema_source(schemas: Schemas) -> SchemaSource | Schema:
-    """Return where schemas come from. Raises UserError if the value does not say so."""
+    """Return where schemas come from. Raises ArgumentError if the value does not say so."""
     if isinstance(schemas, Schema):
         return schemas
     if isinstance(schemas, Mapping):
@@ -85,7 +85,7 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
         return cast(SchemaSource, schemas)
     if hasattr(schemas, "__arrow_c_stream__"):
         return SchemasTopic(schemas)
-    raise UserError(
+    raise ArgumentError(
         "schemas are a URL, a folder, a file, a map, a SchemaSource or a scan of _schemas; "
         f"found {type(schemas).__name__}"
     )
@@ -138,9 +138,9 @@ class _Planner:
         if isinstance(given, str | bytes):
             given = Schema(kind, given)
         if not isinstance(given, Schema):
-            raise UserError(f"reader_schema is a schema or an Arrow type; found {type(given).__name__}")
+            raise ArgumentError(f"reader_schema is a schema or an Arrow type; found {type(given).__name__}")
         if given.kind != kind:
-            raise UserError(f"reader_schema is of kind {given.kind}; the format is {name}")
+            raise ArgumentError(f"reader_schema is of kind {given.kind}; the format is {name}")
         return self._with_reader(given)
 
     def _newest(self) -> Schema:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from kafkafmt._util.names import did_you_mean, some_names
-from kafkafmt._util.user_errors import UserError
+from kafkafmt._util.user_errors import ArgumentError, UserError
 from kafkafmt.decode.payloads import GIVE_READER, Schema, SchemaError, SchemaKind
 from kafkafmt.decode.schemas.source import (
     SchemaId,
@@ -21,6 +21,7 @@ from kafkafmt.decode.schemas.source import (
     ensure_kind,
     protobuf_content,
 )
+from kafkafmt.types import check_int
 
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_FOUND = 404
@@ -53,6 +54,8 @@ class RegistryOptions:
     timeout_seconds: for each connection and each wait for bytes. retries: after errors that may pass, such as status
     429 or 503 and failed connections. backoff_seconds: before the first retry; it doubles with each.
     not_found_seconds: how long an unknown id stays unknown without another request.
+
+    Raises ValueError for a negative number, or a timeout of 0, and TypeError for `retries` that are no integer.
     """
 
     username: str | None = None
@@ -66,23 +69,31 @@ class RegistryOptions:
     backoff_seconds: float = 0.2
     not_found_seconds: float = 30.0
 
+    def __post_init__(self) -> None:
+        check_int("retries", self.retries, 0)
+        if not self.timeout_seconds > 0:
+            raise ArgumentError(f"timeout_seconds: expected more than 0; found {self.timeout_seconds}")
+        for name in ("backoff_seconds", "not_found_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ArgumentError(f"{name}: expected 0 or more; found {getattr(self, name)}")
+
     @classmethod
     def of_settings(cls, settings: Mapping[str, str]) -> RegistryOptions:
         """Return the options of settings under the names that Confluent's clients have for them.
 
-        Raises UserError, without the values, for a setting that is unknown or not valid.
+        Raises ValueError, without the values, for a setting that is unknown or not valid.
         """
         found: dict[str, str] = {}
         for name, value in settings.items():
             if name not in _SETTINGS:
                 # The name is not shown: without the right separator it has a part of the value.
                 meant = did_you_mean(name, _SETTINGS) or f": expected one of {some_names(_SETTINGS)}"
-                raise UserError(f"unknown registry setting{meant}")
+                raise ArgumentError(f"unknown registry setting{meant}")
             found[_SETTINGS[name]] = value
         if "username" in found:
             found["username"], colon, found["password"] = found["username"].partition(":")
             if not colon:
-                raise UserError(f"{_USER_INFO}: expected USER:PASSWORD; found no ':'")
+                raise ArgumentError(f"{_USER_INFO}: expected USER:PASSWORD; found no ':'")
         return cls(**found)  # type: ignore[arg-type]
 
 
@@ -93,6 +104,8 @@ class SchemaRegistry:
     own framing are asked for at `/apis/registry/v3`, or `v2`, of the same host, by `apicurio_path`. An id of 4 bytes in
     a payload is a contentId and one of 8 bytes a globalId, as the serializers write them by default. If they were told
     to write the other one, by `apicurio.registry.use-id`, `apicurio_id` says which.
+
+    Raises ValueError for a URL that is not of HTTP, and for options that contradict it or each other.
     """
 
     def __init__(
@@ -107,26 +120,30 @@ class SchemaRegistry:
         parts = urlsplit(url)
         if "@" in f"{parts.path}{parts.query}{parts.fragment}":
             # What precedes it would be the host, which errors show, and may be a user with a password.
-            raise UserError(
+            raise ArgumentError(
                 "the URL of a schema registry has an @ after its host: percent-encode the user and the password"
             )
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UserError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")
+            raise ArgumentError(f"a schema registry has an http or https URL; found {_without_secrets(url)}")
         options = options or RegistryOptions()
         if parts.username is not None:
             if options.username is not None or options.password is not None:
-                raise UserError("the user of a schema registry is in its URL or in its options, not in both")
+                raise ArgumentError(
+                    "the user of a schema registry is in its URL or in its options, not in both"
+                )
             options = replace(
                 options, username=unquote(parts.username), password=unquote(parts.password or "")
             )
         if options.password is not None and options.username is None:
-            raise UserError("the password of a schema registry needs a user name")
+            raise ArgumentError("the password of a schema registry needs a user name")
         if options.token is not None and options.username is not None:
-            raise UserError("a schema registry takes a bearer token or a user name, not both")
+            raise ArgumentError("a schema registry takes a bearer token or a user name, not both")
         if options.token is not None and _TOKEN.fullmatch(options.token) is None:
-            raise UserError("the bearer token of a schema registry has a character that no token can have")
+            raise ArgumentError(
+                "the bearer token of a schema registry has a character that no token can have"
+            )
         if options.key_file is not None and options.certificate_file is None:
-            raise UserError("the key of a client of a schema registry needs its certificate")
+            raise ArgumentError("the key of a client of a schema registry needs its certificate")
         self.url = _without_secrets(url).rstrip("/")
         self._options = options
         self._apicurio = f"{parts.scheme}://{self.url.split('://', 1)[1].partition('/')[0]}{apicurio_path}"
