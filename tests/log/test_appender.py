@@ -479,3 +479,12 @@ def test_appender_when_closed_then_takes_nothing(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(ValueError, match="closed"):
         log.append(batch(0))
+
+
+def test_is_in_place_when_the_log_is_closed_then_value_error(tmp_path: Path) -> None:
+    log = LogAppender(tmp_path / "orders-0")
+    log.append(batch(0))
+    assert log.is_in_place
+    log.close()
+    with pytest.raises(ValueError, match=f"{tmp_path}/orders-0: the log was closed"):
+        _ = log.is_in_place

@@ -118,7 +118,11 @@ class LogAppender(Closing):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the open segment is still in the folder: neither was deleted, moved or replaced."""
+        """Whether the open segment is still in the folder: neither was deleted, moved or replaced.
+
+        Raises ValueError after `close`.
+        """
+        self._ensure_not_closed()
         return self._segment.is_in_place
 
     @property
@@ -210,7 +214,7 @@ class LogAppender(Closing):
             return
         self._is_closed = True
         try:
-            if self._failure is None and self.is_in_place:
+            if self._failure is None and self._segment.is_in_place:
                 self._segment.finish()
         finally:
             self._segment.close()
@@ -218,10 +222,13 @@ class LogAppender(Closing):
             self._directory_lock.close()
 
     def _ensure_open(self) -> None:
-        if self._is_closed:
-            raise ValueError(f"{self.folder}: the log was closed")
+        self._ensure_not_closed()
         if self._failure is not None:
             raise self._failure
+
+    def _ensure_not_closed(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"{self.folder}: the log was closed")
 
     def _open_last(self) -> GrowingSegment:
         segments = PartitionLog(self.folder).segments()
