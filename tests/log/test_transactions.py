@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
-from kafkafmt.log import AbortedTransaction, PartitionLog
+from kafkafmt.log import AbortedTransaction, PartitionLog, PartitionLogWriter
 from kafkafmt.log.isolation import TransactionTracker, parse_producer_snapshot
+from kafkafmt.log.producer_snapshots import snapshot_bytes
 from log.samples import LOGS, batch, marker, name, put_segment, transactional
 
 # Producers 1 and 2 interleaved, over two segments: 1 aborts, 2 aborts, 1 commits, 1 aborts.
@@ -50,9 +51,31 @@ def test_aborted_transactions_are_those_that_overlap_the_range(tmp_path: Path) -
             assert log.aborted_transactions(start, end) == overlapping
 
 
-def test_missing_index_says_that_none_were_aborted(tmp_path: Path) -> None:
+def test_aborted_transactions_when_an_index_is_missing_then_of_the_markers_unless_a_broker_left_a_snapshot(
+    tmp_path: Path,
+) -> None:
     put_segment(tmp_path, 0, FIRST)
-    assert PartitionLog(tmp_path).aborted_transactions() == []
+    put_segment(tmp_path, 8, SECOND)
+    log = PartitionLog(tmp_path)
+    assert log.aborted_transactions() == ABORTED
+    assert log.aborted_transactions(10, 13) == ABORTED[2:]
+    snapshot = tmp_path / name(8, ".snapshot")
+    snapshot.write_bytes(snapshot_bytes([]))
+    assert log.aborted_transactions() == []
+    snapshot.write_bytes(b"half")
+    assert log.aborted_transactions() == ABORTED
+
+
+def test_aborted_transactions_when_kafkafmt_wrote_the_log_then_those_that_committed_reads_leave_out(
+    tmp_path: Path,
+) -> None:
+    with PartitionLogWriter(tmp_path / "orders-0") as writer:
+        for one in FIRST:
+            writer.append(one)
+    log = PartitionLog(tmp_path / "orders-0")
+    assert log.aborted_transactions() == ABORTED[:1]
+    assert [one.offset for one in log.records(isolation="read_committed")] == []
+    assert [one.offset for one in log.records(end_offset=8)] == [0, 1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(

@@ -146,11 +146,7 @@ def _read_transactions(
     segments: Sequence[Segment], max_decompressed_bytes: int, end: LogEnd | None = None
 ) -> LogTransactions:
     """Read the transactions of a log up to `end`, or to the end of its last segment."""
-    snapshot = b""
-    if segments:
-        with suppress(OSError):
-            snapshot = read_file(segments[-1].path.with_suffix(SNAPSHOT_SUFFIX))
-    found, number = indexed_transactions(segments, snapshot, Segment.aborted_transactions)
+    found, number = indexed_transactions(segments, _last_snapshot(segments), Segment.aborted_transactions)
     for segment in segments[number:]:
         opened = OpenSegment(segment, max_decompressed_bytes=max_decompressed_bytes)
         found.end_offset = max(found.end_offset, segment.base_offset)
@@ -159,6 +155,22 @@ def _read_transactions(
         else:
             found.add_segment(opened, 0, opened.records.end_position)
     return found
+
+
+def _last_snapshot(segments: Sequence[Segment]) -> bytes:
+    """Return the bytes of the `.snapshot` of the last segment; empty if it is missing or unreadable."""
+    if segments:
+        with suppress(OSError):
+            return read_file(segments[-1].path.with_suffix(SNAPSHOT_SUFFIX))
+    return b""
+
+
+def are_indexed(segments: Sequence[Segment]) -> bool:
+    """Return whether a segment without a `.txnindex` has no aborted transactions.
+
+    Brokers leave these files out then, and write a `.snapshot` for the last segment. Copies may lack both.
+    """
+    return parse_producer_snapshot(_last_snapshot(segments)) is not None
 
 
 def indexed_transactions(

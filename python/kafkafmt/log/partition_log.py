@@ -22,7 +22,7 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
-from kafkafmt.log.isolation import CommittedView, TransactionTracker
+from kafkafmt.log.isolation import CommittedView, TransactionTracker, are_indexed
 from kafkafmt.log.listing import partition_of, segments_among
 from kafkafmt.log.log_snapshot import LogPosition, LogSnapshot
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
@@ -187,14 +187,16 @@ class PartitionLog:
         """Return the aborted transactions with offsets from `start_offset` to before `end_offset`.
 
         They are in the order of their markers, as in a broker's fetch response (KIP-98). They are read from `.txnindex`
-        files. If one is invalid, the whole log is read instead.
+        files. The markers in the whole log are read instead if one is invalid, or if one is missing and the last
+        segment has no `.snapshot`, as in a log that no broker wrote. This raises KafkaFormatError for damage.
         """
 
         def search(log: LogSnapshot) -> list[AbortedTransaction]:
             found = []
+            is_indexed = are_indexed(log.read_segments.segments)
             for segment in log.read_segments.from_offset(start_offset):
                 transactions = segment.aborted_transactions()
-                if transactions is None:
+                if transactions is None or not (transactions or is_indexed):
                     return list(self.scan_aborted_transactions())
                 found += transactions
                 if end_offset is not None and found and found[-1].last_stable_offset >= end_offset:
@@ -210,7 +212,7 @@ class PartitionLog:
     def scan_aborted_transactions(self, end_offset: int | None = None) -> Iterator[AbortedTransaction]:
         """Yield the aborted transactions whose marker is before `end_offset`, read from the log without indexes.
 
-        `aborted_transactions` does this if an index is damaged. Raises KafkaFormatError for damage.
+        `aborted_transactions` does this if indexes are missing or damaged. Raises KafkaFormatError for damage.
         """
         tracker = TransactionTracker()
         for records, run, _ in self._runs(0, end_offset, RUN_BYTES):
