@@ -183,8 +183,23 @@ def test_end_transaction_marker_when_no_transaction_can_end_with_it_then_value_e
 
 def test_end_transaction_marker_when_the_coordinator_epoch_is_too_large_then_value_error():
     builder = kf.RecordBatchBuilder(is_control=True, is_transactional=True, producer_id=5, producer_epoch=0)
-    with pytest.raises(ValueError, match="coordinator_epoch: expected an int of 32 bits, found 2147483648"):
+    with pytest.raises(ValueError, match=r"coordinator_epoch: expected .* to 2147483647, found 2147483648"):
         builder.append_end_transaction_marker(DAY, commit=True, coordinator_epoch=2**31)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"commit": 2}, "commit: expected a bool, found int"),
+        ({"commit": 2**31}, "commit: expected a bool, found int"),
+        ({"commit": True, "coordinator_epoch": 1.5}, "coordinator_epoch: expected an int, found float"),
+    ],
+)
+def test_end_transaction_marker_when_an_argument_has_another_type_then_type_error(arguments, message):
+    builder = kf.RecordBatchBuilder(is_control=True, is_transactional=True, producer_id=5, producer_epoch=0)
+    with pytest.raises(TypeError, match=message):
+        builder.append_end_transaction_marker(DAY, **arguments)
+    assert len(builder) == 0
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
