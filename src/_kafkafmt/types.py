@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from operator import index
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 
 class Codec(IntEnum):
@@ -20,6 +20,10 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, value: int | str) -> "Codec": ...
 
     @classmethod
     def _missing_(cls, value: object) -> "Codec | None":

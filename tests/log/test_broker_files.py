@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -253,3 +254,40 @@ def test_snapshot_when_cut_anywhere_or_a_bit_is_flipped_then_is_refused(tmp_path
             path.write_bytes(some)
             with pytest.raises(BrokerFileError):
                 kafka_log.producer_snapshot(path)
+
+
+@pytest.mark.parametrize(
+    ("read", "within"),
+    [
+        (kafka_log.leader_epochs, "orders-0/leader-epoch-checkpoint"),
+        (kafka_log.topic_id, "orders-0/partition.metadata"),
+        (kafka_log.producer_snapshot, f"orders-0/{SEGMENT}.snapshot"),
+        (kafka_log.transaction_index, f"orders-0/{SEGMENT}.txnindex"),
+        (kafka_log.offset_checkpoint, "log-start-offset-checkpoint"),
+        (kafka_log.meta_properties, "meta.properties"),
+    ],
+)
+def test_reader_of_a_file_when_given_text_or_a_uri_then_as_with_a_path(
+    directory: Path, read: Callable[[Any], object], within: str
+) -> None:
+    path = directory / within
+    assert read(str(path)) == read(path.as_uri()) == read(path)
+
+
+def test_indexes_when_given_text_then_as_with_a_path_and_equal_to_themselves_only(directory: Path) -> None:
+    stem = str(directory / "orders-0" / SEGMENT)
+    base_offset = int(SEGMENT)
+    for one, other in (
+        (kafka_log.offset_index(f"{stem}.index"), kafka_log.OffsetIndex.read(f"{stem}.index", base_offset)),
+        (
+            kafka_log.time_index(f"{stem}.timeindex"),
+            kafka_log.TimeIndex.read(f"{stem}.timeindex", base_offset),
+        ),
+    ):
+        assert one.entries.tolist() == other.entries.tolist() != []
+        assert (one == one, one == other, len({one, other})) == (True, False, 2)
+
+
+def test_segment_when_given_text_then_as_with_a_path(directory: Path) -> None:
+    path = directory / "orders-0" / f"{SEGMENT}.log"
+    assert kafka_log.Segment(str(path)) == kafka_log.Segment(path)

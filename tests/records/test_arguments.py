@@ -263,6 +263,11 @@ def test_columns_when_compared_then_only_equal_to_themselves() -> None:
         assert len({columns[0][name], columns[1][name]}) == 2
 
 
+def test_converted_records_when_compared_then_only_equal_to_themselves() -> None:
+    one, other = (kf.MemoryRecords(BATCH).down_convert(2) for _ in range(2))
+    assert (one == other, len({one, other, one})) == (False, 2)
+
+
 def test_response_when_parts_are_any_buffers_then_their_bytes() -> None:
     response = kf.FetchResponse([b"a", bytearray(b"b"), memoryview(b"cd")])
     assert (b"".join(map(bytes, response.parts)), response.size_in_bytes) == (b"abcd", 4)  # type: ignore[arg-type]

@@ -21,7 +21,15 @@ from typing import NamedTuple
 
 from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.log.broker_files.errors import BrokerFileError, shown
-from kafkafmt.storage import RemotePath, StoragePath, read_file, side_by_side, storage_of
+from kafkafmt.storage import (
+    AnyPath,
+    RemotePath,
+    StoragePath,
+    read_file,
+    side_by_side,
+    storage_of,
+    storage_path,
+)
 from kafkafmt.types import TopicPartition
 
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
@@ -51,17 +59,19 @@ class LeaderEpoch(NamedTuple):
     start_offset: int
 
 
-def offset_checkpoint(path: StoragePath) -> dict[TopicPartition, int]:
+def offset_checkpoint(path: AnyPath) -> dict[TopicPartition, int]:
     """Read a file with offsets by partition, one of `OFFSET_CHECKPOINTS`.
 
     Raises as `parse_offset_checkpoint`, and OSError.
     """
-    return parse_offset_checkpoint(read_file(path), str(path))
+    located = storage_path(path)
+    return parse_offset_checkpoint(read_file(located), str(located))
 
 
-def leader_epochs(path: StoragePath) -> list[LeaderEpoch]:
+def leader_epochs(path: AnyPath) -> list[LeaderEpoch]:
     """Read a `leader-epoch-checkpoint`. Raises as `parse_leader_epochs`, and OSError."""
-    return parse_leader_epochs(read_file(path), str(path))
+    located = storage_path(path)
+    return parse_leader_epochs(read_file(located), str(located))
 
 
 def parse_offset_checkpoint(data: bytes, name: str) -> dict[TopicPartition, int]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kafkafmt.storage import StoragePath, read_file, storage_of
+from kafkafmt.storage import AnyPath, StoragePath, read_file, storage_of, storage_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OffsetIndex:
     """The valid entries of an `.index` file, of `OFFSET_INDEX_DTYPE`. Offsets are relative to base_offset.
 
@@ -77,9 +77,9 @@ class OffsetIndex:
     entries: NDArray[np.void]
 
     @classmethod
-    def read(cls, path: StoragePath, base_offset: int) -> OffsetIndex:
+    def read(cls, path: AnyPath, base_offset: int) -> OffsetIndex:
         """Read the index from a file; empty if the file is missing, unreadable or has no valid entry."""
-        return cls.from_bytes(_read_bytes(path), base_offset)
+        return cls.from_bytes(_read_bytes(storage_path(path)), base_offset)
 
     @classmethod
     def from_bytes(cls, data: bytes, base_offset: int) -> OffsetIndex:
@@ -107,7 +107,7 @@ class OffsetIndex:
         return self.base_offset + int(entry["relative_offset"]), int(entry["position"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TimeIndex:
     """The valid entries of a `.timeindex` file, of `TIME_INDEX_DTYPE`. Offsets are relative to base_offset.
 
@@ -118,9 +118,9 @@ class TimeIndex:
     entries: NDArray[np.void]
 
     @classmethod
-    def read(cls, path: StoragePath, base_offset: int) -> TimeIndex:
+    def read(cls, path: AnyPath, base_offset: int) -> TimeIndex:
         """Read the index from a file; empty if the file is missing, unreadable or has no valid entry."""
-        return cls.from_bytes(_read_bytes(path), base_offset)
+        return cls.from_bytes(_read_bytes(storage_path(path)), base_offset)
 
     @classmethod
     def from_bytes(cls, data: bytes, base_offset: int) -> TimeIndex:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -32,7 +31,7 @@ from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import first_offset, slice_run, with_batch
 from kafkafmt.records.trimming import rows_between
-from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, storage_of, storage_path
+from kafkafmt.storage import AnyPath, StoragePath, no_folder_reason, storage_of, storage_path
 from kafkafmt.types import Isolation, TopicPartition, check_int, is_committed, milliseconds
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class PartitionLog:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | RemotePath,
+        path: AnyPath,
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         from_segment_start: bool = False,
@@ -456,7 +455,7 @@ def _ensure_end(records: SegmentRecords, run: BatchRun, stop: int, end_offset: i
     raise records.with_source(with_batch(InvalidRecordError(message), run, number))
 
 
-def partition_folder(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
+def partition_folder(path: AnyPath) -> StoragePath:
     """Convert a path or URI to a path on its storage.
 
     Raises FileNotFoundError or NotADirectoryError if it is not a folder.

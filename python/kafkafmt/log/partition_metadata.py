@@ -14,16 +14,17 @@ from pathlib import Path
 from kafkafmt._util.files import replace_file
 from kafkafmt._util.uuids import parse_uuid, uuid_text
 from kafkafmt.log.broker_files.errors import BrokerFileError, shown
-from kafkafmt.storage import StoragePath, read_file
+from kafkafmt.storage import AnyPath, StoragePath, read_file, storage_path
 
 FILE_NAME = "partition.metadata"
 _VERSION = "0"
 _KEYS = "version", "topic_id"
 
 
-def topic_id(path: StoragePath) -> uuid.UUID:
+def topic_id(path: AnyPath) -> uuid.UUID:
     """Read a `partition.metadata`. Returns the topic id. Raises BrokerFileError if it is malformed, and OSError."""
-    return parse_topic_id(read_file(path), str(path))
+    located = storage_path(path)
+    return parse_topic_id(read_file(located), str(located))
 
 
 def parse_topic_id(data: bytes, name: str) -> uuid.UUID:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from _kafkafmt.crc.checksums import crc32c
 from kafkafmt.log.broker_files.errors import BrokerFileError
-from kafkafmt.storage import StoragePath, read_file
+from kafkafmt.storage import AnyPath, read_file, storage_path
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -40,9 +40,10 @@ class SnapshotEntry(NamedTuple):
     transaction_first_offset: int
 
 
-def producer_snapshot(path: StoragePath) -> list[SnapshotEntry]:
+def producer_snapshot(path: AnyPath) -> list[SnapshotEntry]:
     """Read a `.snapshot`: the state of each producer. Raises BrokerFileError if it is damaged, and OSError."""
-    return parse_snapshot(read_file(path), str(path))
+    located = storage_path(path)
+    return parse_snapshot(read_file(located), str(located))
 
 
 def parse_snapshot(data: bytes, name: str) -> list[SnapshotEntry]:

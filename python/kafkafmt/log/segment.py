@@ -8,7 +8,6 @@ the used entry can hide an earlier record from a search by timestamp.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -34,7 +33,7 @@ from kafkafmt.records.file import SEGMENT_NAME, FileRecords
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.records.runs import expected_of_last, first_misplaced, first_offset
 from kafkafmt.records.trimming import base_offset_of
-from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of, storage_path
+from kafkafmt.storage import AnyPath, StoragePath, read_file, storage_of, storage_path
 from kafkafmt.types import TopicPartition, milliseconds
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class SegmentRecords(SegmentRange, Closing):
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | RemotePath,
+        path: AnyPath,
         start: int = 0,
         end: int | None = None,
         *,
@@ -199,6 +198,19 @@ class Segment:
     sidecar_sizes: Mapping[str, int] | None = field(default=None, hash=False)
     next_base_offset: int | None = None
     is_named: bool = field(default=True, compare=False)
+
+    if TYPE_CHECKING:  # `__post_init__` converts the path
+
+        def __init__(
+            self,
+            path: AnyPath,
+            is_active: bool = ...,
+            listed_size_in_bytes: int | None = ...,
+            modification_time_ms: int | None = ...,
+            sidecar_sizes: Mapping[str, int] | None = ...,
+            next_base_offset: int | None = ...,
+            is_named: bool = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", storage_path(self.path))

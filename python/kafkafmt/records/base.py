@@ -474,7 +474,7 @@ class Records(ABC):
         return find_valid_batch(self.read_at, error.position + 1, end)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConvertedRecords:
     """The converted records, and statistics of the conversion."""
 

@@ -6,7 +6,7 @@ place are local: the modules of `kafkafmt.log` that append to a log take a `path
 
 from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile, Storage, is_temporary_name, stamp_of
 from kafkafmt.storage.local import LOCAL, LocalStorage
-from kafkafmt.storage.locations import Storages, is_uri, storage_path, writable_path
+from kafkafmt.storage.locations import AnyPath, Storages, is_uri, storage_path, writable_path
 from kafkafmt.storage.paths import (
     StoragePath,
     limit_read_ahead,
@@ -21,6 +21,7 @@ from kafkafmt.storage.remote import READ_AHEAD, RemotePath, RemoteStatus, Remote
 __all__ = [
     "LOCAL",
     "READ_AHEAD",
+    "AnyPath",
     "FileStatus",
     "FolderEntry",
     "LocalStorage",

@@ -32,6 +32,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from kafkafmt.records.remote import file_system_error, file_system_errors
@@ -40,6 +41,9 @@ from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath
 from kafkafmt.storage.remote import ReadableFileSystem, RemotePath, RemoteStorage
 from kafkafmt.types import checked_path
+
+# A path or URI: what `storage_path` takes.
+AnyPath: TypeAlias = "str | os.PathLike[str] | RemotePath"
 
 CREDENTIAL_OPTIONS = ("access_key", "secret_key")
 # The settings of requests. Those of S3 are the timeouts.
@@ -77,7 +81,7 @@ class Storages:
         self._opened: dict[tuple[str, str], RemoteStorage] = {}
         self._views: dict[tuple[str, str, str], RemoteStorage] = {}
 
-    def locate(self, path: str | os.PathLike[str] | RemotePath) -> StoragePath:
+    def locate(self, path: AnyPath) -> StoragePath:
         """Convert a path or URI to a path on its storage. A trailing slash of a URI is removed.
 
         Raises ValueError for an unknown scheme, and for settings that the file system does not accept. Raises OSError
@@ -154,7 +158,7 @@ class Storages:
         return self._opened[location]
 
 
-def storage_path(path: str | os.PathLike[str] | RemotePath) -> StoragePath:
+def storage_path(path: AnyPath) -> StoragePath:
     """Convert a path or URI to a path on its storage, without options. Raises as `Storages.locate`."""
     return Storages().locate(path)
 
@@ -183,9 +187,7 @@ def with_view_option(path: str, name: str, value: str) -> str:
     return f"{path}{'&' if query else '' if mark else '?'}{urlencode({name: value})}"
 
 
-def absolute_paths(
-    paths: Iterable[str | os.PathLike[str] | RemotePath], options: Mapping[str, str] | None = None
-) -> list[StoragePath]:
+def absolute_paths(paths: Iterable[AnyPath], options: Mapping[str, str] | None = None) -> list[StoragePath]:
     """Convert paths and URIs to paths on their storages, and local ones to absolute paths: other processes read them.
 
     options: as for `Storages`. Raises as `Storages.locate`.
@@ -194,7 +196,7 @@ def absolute_paths(
     return [storages.locate(path).absolute() for path in paths]
 
 
-def writable_path(path: str | os.PathLike[str] | RemotePath) -> Path:
+def writable_path(path: AnyPath) -> Path:
     """Return a local path to write to. Raises OSError (EROFS) for a URI, and TypeError if `path` is no path."""
     if isinstance(path, RemotePath) or (isinstance(path, str) and is_uri(path)):
         raise OSError(

@@ -20,7 +20,7 @@ from kafkafmt.log.broker_files.text_files import (
     integer_of,
     properties_of,
 )
-from kafkafmt.storage import StoragePath, read_file
+from kafkafmt.storage import AnyPath, read_file, storage_path
 
 META_PROPERTIES, QUORUM_STATE, CLEAN_SHUTDOWN = "meta.properties", "quorum-state", ".kafka_cleanshutdown"
 _NO_ID = -1
@@ -58,19 +58,22 @@ class CleanShutdown(NamedTuple):
     broker_epoch: int
 
 
-def meta_properties(path: StoragePath) -> MetaProperties:
+def meta_properties(path: AnyPath) -> MetaProperties:
     """Read a `meta.properties`. Raises BrokerFileError if it is malformed, and OSError."""
-    return parse_meta_properties(read_file(path), str(path))
+    located = storage_path(path)
+    return parse_meta_properties(read_file(located), str(located))
 
 
-def quorum_state(path: StoragePath) -> QuorumState:
+def quorum_state(path: AnyPath) -> QuorumState:
     """Read a `quorum-state`, of version 0 or 1. Raises BrokerFileError if it is malformed, and OSError."""
-    return parse_quorum_state(read_file(path), str(path))
+    located = storage_path(path)
+    return parse_quorum_state(read_file(located), str(located))
 
 
-def clean_shutdown(path: StoragePath) -> CleanShutdown:
+def clean_shutdown(path: AnyPath) -> CleanShutdown:
     """Read a `.kafka_cleanshutdown`. Raises BrokerFileError if it is malformed, and OSError."""
-    return parse_clean_shutdown(read_file(path), str(path))
+    located = storage_path(path)
+    return parse_clean_shutdown(read_file(located), str(located))
 
 
 def parse_meta_properties(data: bytes, name: str) -> MetaProperties:

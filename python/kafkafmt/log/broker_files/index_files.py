@@ -21,24 +21,27 @@ from kafkafmt.log.indexes import (
     transactions_from_bytes,
 )
 from kafkafmt.log.segment import MAX_OFFSET
-from kafkafmt.storage import StoragePath, read_file
+from kafkafmt.storage import AnyPath, StoragePath, read_file, storage_path
 
 _DIGITS = 20
 
 
-def offset_index(path: StoragePath) -> OffsetIndex:
+def offset_index(path: AnyPath) -> OffsetIndex:
     """Read an `.index`: offsets and positions of batches. Raises BrokerFileError if it is malformed, and OSError."""
-    return parse_offset_index(read_file(path), base_offset_of(path), str(path))
+    located = storage_path(path)
+    return parse_offset_index(read_file(located), base_offset_of(located), str(located))
 
 
-def time_index(path: StoragePath) -> TimeIndex:
+def time_index(path: AnyPath) -> TimeIndex:
     """Read a `.timeindex`: timestamps and offsets. Raises BrokerFileError if it is malformed, and OSError."""
-    return parse_time_index(read_file(path), base_offset_of(path), str(path))
+    located = storage_path(path)
+    return parse_time_index(read_file(located), base_offset_of(located), str(located))
 
 
-def transaction_index(path: StoragePath) -> list[AbortedTransaction]:
+def transaction_index(path: AnyPath) -> list[AbortedTransaction]:
     """Read a `.txnindex`: aborted transactions. Raises BrokerFileError if it is malformed, and OSError."""
-    return parse_transaction_index(read_file(path), base_offset_of(path), str(path))
+    located = storage_path(path)
+    return parse_transaction_index(read_file(located), base_offset_of(located), str(located))
 
 
 def base_offset_of(path: StoragePath) -> int:

@@ -5,7 +5,6 @@ A reader returns objects. Rows are dictionaries with the fields of the file's ki
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -41,7 +40,7 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from kafkafmt.storage import RemotePath, StoragePath, storage_path
+from kafkafmt.storage import AnyPath, StoragePath, storage_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +84,7 @@ def known_names() -> list[str]:
     return [name for kind in BROKER_FILE_KINDS for name in kind.names]
 
 
-def broker_file_rows(path: str | os.PathLike[str] | RemotePath) -> Iterator[Row]:
+def broker_file_rows(path: AnyPath) -> Iterator[Row]:
     """Read a file that a broker keeps beside segments, by its name. Yields its rows as dictionaries.
 
     Raises ValueError for an unknown name, BrokerFileError for a malformed file, and OSError.
@@ -94,7 +93,7 @@ def broker_file_rows(path: str | os.PathLike[str] | RemotePath) -> Iterator[Row]
     return iter(kind.rows(located))
 
 
-def broker_file_table(path: str | os.PathLike[str] | RemotePath) -> pa.Table:
+def broker_file_table(path: AnyPath) -> pa.Table:
     """Read a file that a broker keeps beside segments, by its name. Returns its rows as an Arrow table.
 
     Raises as `broker_file_rows`, and ImportError without pyarrow.
@@ -103,7 +102,7 @@ def broker_file_table(path: str | os.PathLike[str] | RemotePath) -> pa.Table:
     return arrow_table(kind.fields, kind.rows(located))
 
 
-def _located(path: str | os.PathLike[str] | RemotePath) -> tuple[StoragePath, BrokerFileKind]:
+def _located(path: AnyPath) -> tuple[StoragePath, BrokerFileKind]:
     located = storage_path(path)
     kind = kind_of(located.name)
     if kind is None:
