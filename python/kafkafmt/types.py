@@ -43,7 +43,8 @@ __all__ = [
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 ISOLATIONS = get_args(Isolation)
 
-_FOLDER_NAME = re.compile(r"(?!\.{1,2}-\d+$)(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]*)")
+_FOLDER_NAME = re.compile(r"(?!\.{1,2}-\d+$)(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{,9})")
+_MAX_PARTITION = 2**31 - 1
 
 
 class TopicPartition(NamedTuple):
@@ -64,7 +65,9 @@ class TopicPartition(NamedTuple):
         >>> TopicPartition.from_folder_name("..-0")  # no topic has that name
         """
         match = _FOLDER_NAME.fullmatch(name)
-        return cls(match["topic"], int(match["partition"])) if match else None
+        if match is None or int(match["partition"]) > _MAX_PARTITION:
+            return None
+        return cls(match["topic"], int(match["partition"]))
 
 
 _Unset = TypeVar("_Unset", bound=Codec | None)

@@ -273,9 +273,13 @@ def test_segment_bytes_out_of_range_are_refused(tmp_path: Path, segment_bytes: i
         PartitionLogWriter(tmp_path, segment_bytes=segment_bytes)
 
 
-def test_negative_base_offset_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="base_offset: expected 0 or more"):
-        SegmentWriter(tmp_path, -1)
+@pytest.mark.parametrize("base_offset", [-1, 2**63, 2**64])
+def test_segment_writer_when_no_log_can_have_the_base_offset_then_value_error(
+    tmp_path: Path, base_offset: int
+) -> None:
+    with pytest.raises(ValueError, match=f"base_offset: expected 0 to {2**63 - 1}, found {base_offset}"):
+        SegmentWriter(tmp_path, base_offset)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_any_kind_of_buffer_is_taken(tmp_path: Path) -> None:

@@ -250,9 +250,15 @@ def test_partition_when_it_is_a_tuple_of_another_library_then_as_ours() -> None:
     assert records.to_arrow(["topic", "partition"]).to_pylist()[0] == {"topic": "views", "partition": 3}
 
 
-@pytest.mark.parametrize("name", ["views-\u0663", "views-00003", "views-"])
+@pytest.mark.parametrize(
+    "name", ["views-\u0663", "views-00003", "views-", "views-2147483648", "views-99999999999"]
+)
 def test_folder_when_no_broker_names_one_so_then_of_no_partition(name: str) -> None:
     assert kf.TopicPartition.from_folder_name(name) is None
+
+
+def test_folder_when_of_the_last_partition_then_of_that() -> None:
+    assert kf.TopicPartition.from_folder_name("views-2147483647") == ("views", 2**31 - 1)
 
 
 def test_columns_when_compared_then_only_equal_to_themselves() -> None:

@@ -109,6 +109,22 @@ def test_message_when_its_version_is_unknown_then_the_error_tells_the_known_ones
         OffsetCommitValue.decode(b"", 5)
 
 
+def test_decode_when_the_position_is_outside_the_bytes_then_value_error_names_it() -> None:
+    for position in (-1, len(OFFSET_0) + 1):
+        with pytest.raises(ValueError, match=f"^position: expected 0 to {len(OFFSET_0)}, found {position}$"):
+            OffsetCommitValue.decode(OFFSET_0, 0, position)
+
+
+@pytest.mark.parametrize("version", [-1, 5, 2**64])
+def test_to_json_when_the_schema_lacks_the_version_then_value_error_as_of_encode(version: int) -> None:
+    message = OffsetCommitValue.decode(OFFSET_0, 0)
+    for call in (message.to_json, message.encode):
+        with pytest.raises(
+            ValueError, match=f"^OffsetCommitValue: expected version 0 to 4, found {version}$"
+        ):
+            call(version)
+
+
 def test_message_when_tagged_fields_are_unknown_then_they_are_kept() -> None:
     data = b"\2t" + TOPIC_ID + b"\2" + b"\5\2ab" + b"\x90\1\0"
     topic = TopicRecord.decode(data, 0)

@@ -51,6 +51,7 @@ from kafkafmt.log.segment import (
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.storage import writable_path
+from kafkafmt.types import check_int
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,8 +90,7 @@ class SegmentWriter:
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
         replace: bool = False,
     ) -> None:
-        if base_offset < 0:
-            raise ValueError(f"base_offset: expected 0 or more, found {base_offset}")
+        check_int("base_offset", base_offset, 0)
         self.folder = writable_path(folder)
         self.base_offset = base_offset
         self.path = self.folder / segment_file_name(base_offset)

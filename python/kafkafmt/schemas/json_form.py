@@ -20,8 +20,11 @@ _SCALARS: dict[str, Callable[[Any], str]] = {"uuid": uuid_text, "bytes": _bytes_
 def message_json(message: object, schema: MessageSchema, version: int) -> dict[str, Any]:
     """Return the fields of a version under Kafka's names.
 
-    Tagged fields that have their default are left out, and so are unknown tagged fields.
+    Tagged fields that have their default are left out, and so are unknown tagged fields. Raises ValueError if the
+    schema lacks the version.
     """
+    if version not in schema.versions:
+        raise ValueError(f"{schema.name}: expected version {schema.versions}, found {version}")
     return _struct_json(message, schema, schema.fields, version)
 
 

@@ -8,6 +8,7 @@ from kafkafmt.schemas.decoder import decode
 from kafkafmt.schemas.encoder import encode
 from kafkafmt.schemas.json_form import message_json
 from kafkafmt.schemas.schema import MessageSchema
+from kafkafmt.types import check_int
 
 M = TypeVar("M", bound="Message")
 
@@ -32,12 +33,14 @@ class Message:
         """Decode a message that is alone in the bytes from `position` on.
 
         Fields that the version lacks have their defaults. Raises UnsupportedVersionError if `SCHEMA` lacks the
-        version, InvalidRecordError if the bytes do not follow the schema of this version.
+        version, InvalidRecordError if the bytes do not follow the schema of this version, and ValueError for a position
+        outside `data`.
 
         >>> from kafkafmt.schemas.group_coordinator import OffsetCommitKey
         >>> OffsetCommitKey.decode(b"\\0\\1g" b"\\0\\1t" b"\\0\\0\\0\\7", version=0)
         OffsetCommitKey(group='g', topic='t', partition=7)
         """
+        check_int("position", position, 0, len(data))
         return decode(cls, data, version, position)
 
     def encode(self, version: int) -> bytes:
@@ -56,6 +59,8 @@ class Message:
 
         Names are Kafka's. Bytes are base64, UUIDs URL-safe base64 without padding. Tagged fields that have their
         default are left out. So are unknown tagged fields, and fields that the version lacks.
+
+        Raises ValueError if `SCHEMA` lacks the version.
 
         >>> from kafkafmt.schemas.transaction_coordinator import TransactionLogKey
         >>> TransactionLogKey("payments").to_json(version=0)
