@@ -652,3 +652,9 @@ def test_decompress_when_xerial_blocks_are_tiny_and_many_then_holds_none_of_them
         tracemalloc.stop()
     with pytest.raises(CorruptRecordError):
         decompress(Codec.SNAPPY, SNAPPY_HEADER + struct.pack(">i", 0))
+
+
+def test_magic_when_it_is_no_number_then_unsupported_compression_type():
+    for call in (compress, decompress):
+        with pytest.raises(UnsupportedCompressionTypeError):
+            call("zstd", b"", magic=float("nan"))

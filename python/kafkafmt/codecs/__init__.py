@@ -111,7 +111,7 @@ def _to_decompress(
 
 def _implementation(codec: int, magic: int) -> CodecImplementation:
     implementation = CODECS.get(codec)
-    if implementation is None or magic < implementation.first_magic or isinstance(codec, float):
+    if implementation is None or not magic >= implementation.first_magic or isinstance(codec, float):
         raise unsupported_error(codec, magic)
     return implementation
 

@@ -273,7 +273,7 @@ def to_arrow(
     """Return the selected columns, by default all, as a table with a chunk per 8 MiB of decompressed records.
 
     topic and partition are null if the records have no `topic_partition`. headers are null for a record without
-    headers, as in Spark.
+    headers, as in Spark. Bytes of a header's key that are not UTF-8 become U+FFFD; `Record.headers` keeps them.
 
     verify: check the CRC of every batch. control: include the records of control batches. views: make keys and values
     Arrow binary views. They refer to the memory of the records or of their decompressed payloads, and keep it alive.
@@ -381,7 +381,7 @@ def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     """Convert milliseconds to microseconds, in place. Raises InvalidRecordError if one does not fit into 64 bits."""
     if len(beyond := _beyond(timestamps)):
         raise InvalidRecordError(
-            f"timestamp for Arrow's microseconds: expected {_MAX_MILLISECONDS} ms at most, "
+            f"timestamp for Arrow's microseconds: expected {-_MAX_MILLISECONDS} to {_MAX_MILLISECONDS} ms, "
             f"found {timestamps[beyond[0]]} ms; the other columns can be read"
         )
     return np.multiply(timestamps, _MICROSECONDS, out=timestamps)

@@ -43,6 +43,8 @@ from kafkafmt.types import Codec
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+__all__ = ["decode", "down_convert", "is_valid", "trim", "up_convert"]
+
 OnError: TypeAlias = Literal["fail", "null"]
 
 _EVERY_OFFSET = -(2**63)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kafkafmt.streams.cache import DirtyEntry, ThreadCache
     from kafkafmt.types import TopicPartition
 
+__all__ = ["DirtyMapStore"]
+
 
 class DirtyMapStore(RocksDBStore):
     """A `RocksDBStore` whose `dirty_keys` has no values. Other arguments and errors are those of RocksDBStore.

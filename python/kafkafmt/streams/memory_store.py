@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kafkafmt.streams.cache import DirtyEntry, NamedCache, ThreadCache
     from kafkafmt.types import TopicPartition
 
+__all__ = ["MemoryStore"]
+
 _WRITE_BUFFERS = 2
 # An ordered range needs a pointer for each entry: at most one in so many bytes of the entries.
 ORDER_SHARE = ENTRY_OVERHEAD_BYTES // ORDERED_ENTRY_BYTES
