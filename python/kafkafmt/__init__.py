@@ -12,13 +12,19 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from _kafkafmt.batches.scan import INDEX_DTYPE
+from _kafkafmt.batches.scan import INDEX_DTYPE, BatchRun
 from _kafkafmt.crc.checksums import crc32c
 from _kafkafmt.records.decode import Record
 from kafkafmt import accumulator, codecs, log
 from kafkafmt.build.builder import RecordBatchBuilder, build_batches
 from kafkafmt.build.estimator import CompressionRatioEstimator, RecentRatioEstimator
-from kafkafmt.build.forwarding import BatchForwarder, ProduceRefusal, RefusalReason, check_produce
+from kafkafmt.build.forwarding import (
+    BatchForwarder,
+    ForwardedRun,
+    ProduceRefusal,
+    RefusalReason,
+    check_produce,
+)
 from kafkafmt.build.split import split_batch, split_to_fit
 from kafkafmt.client.accumulator import (
     AccumulatorOptions,
@@ -26,7 +32,7 @@ from kafkafmt.client.accumulator import (
     RecordAccumulator,
 )
 from kafkafmt.columns.read import BinaryColumn, HeadersColumn
-from kafkafmt.convert.chunks import ConvertedChunks
+from kafkafmt.convert.chunks import ChunkMemory, ConvertedChunks
 from kafkafmt.convert.fetch_response import FetchResponse, FetchSend
 from kafkafmt.convert.lazy import LazyDownConvertRecords, LazyDownConvertSend
 from kafkafmt.convert.options import ConversionOptions, ConversionStats
@@ -59,8 +65,10 @@ __all__ = [
     "INDEX_DTYPE",
     "AccumulatorOptions",
     "BatchForwarder",
+    "BatchRun",
     "BinaryColumn",
     "BufferExhaustedError",
+    "ChunkMemory",
     "Codec",
     "CompressionRatioEstimator",
     "ControlRecord",
@@ -74,6 +82,7 @@ __all__ = [
     "FetchResponse",
     "FetchSend",
     "FileRecords",
+    "ForwardedRun",
     "HeadersColumn",
     "InvalidRecordError",
     "KafkaFormatError",

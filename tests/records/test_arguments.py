@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import kafkafmt as kf
+from kafkafmt import memory
 from kafkafmt.log import LogDirectory, PartitionLog, PartitionLogWriter
 from records.samples import DAY, EVERY_KIND, SAMPLES
 
@@ -277,6 +278,27 @@ def test_converted_records_when_compared_then_only_equal_to_themselves() -> None
 def test_response_when_parts_are_any_buffers_then_their_bytes() -> None:
     response = kf.FetchResponse([b"a", bytearray(b"b"), memoryview(b"cd")])
     assert (b"".join(map(bytes, response.parts)), response.size_in_bytes) == (b"abcd", 4)  # type: ignore[arg-type]
+
+
+def test_types_of_results_when_imported_from_public_modules_then_name_them() -> None:
+    (run,) = kf.MemoryRecords(BATCH).runs()
+    assert type(run) is kf.BatchRun
+    assert [type(one) for one in kf.BatchForwarder().forward(run)] == [kf.ForwardedRun]
+    assert type(kf.MemoryBudget(10).reserve(1)) is memory.Reservation
+    limits = kf.accumulator.RequestLimits(max_batches=1, max_bytes=2**20)
+    accumulator = kf.RecordAccumulator()
+    accumulator.append_batches(kf.TopicPartition("views", 0), run, request_limits=limits, now_ms=0)
+    sent = kf.LazyDownConvertRecords(kf.MemoryRecords(BATCH), 1).to_send(kf.ChunkMemory(1024))
+    assert type(sent) is kf.LazyDownConvertSend
+
+
+@pytest.mark.parametrize("timestamp", [2**62, -(2**62)])
+def test_to_arrow_when_a_timestamp_is_beyond_its_range_then_the_error_has_the_range(timestamp: int) -> None:
+    batch = bytearray(BATCH)
+    batch[27:35] = batch[35:43] = timestamp.to_bytes(8, "big", signed=True)  # base and max timestamp
+    message = f"expected -9223372036854775 to 9223372036854775 ms, found {timestamp}"
+    with pytest.raises(kf.InvalidRecordError, match=message):
+        kf.MemoryRecords(batch).to_arrow(verify=False)
 
 
 def test_names_when_listed_then_those_that_are_imported_late_are_among_them() -> None:

@@ -8,6 +8,7 @@ partition buffers, caches and stores of `kafkafmt.streams` reserve bytes of a bu
 from importlib import import_module
 from typing import Any
 
+from _kafkafmt.streams.reservations import Reservation
 from kafkafmt.memory.budget import BudgetShare, MemoryBudget, Usage
 from kafkafmt.memory.division import Part
 from kafkafmt.memory.errors import MemoryBudgetError, MemoryPlanError
@@ -21,6 +22,7 @@ __all__ = [
     "MemoryPlan",
     "MemoryPlanError",
     "Part",
+    "Reservation",
     "StoreKind",
     "Task",
     "ThreadPlan",

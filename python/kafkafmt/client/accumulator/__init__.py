@@ -13,6 +13,7 @@ from kafkafmt.client.accumulator.future import RecordFuture, RecordMetadata, Rec
 from kafkafmt.client.accumulator.metrics import AccumulatorMetrics
 from kafkafmt.client.accumulator.options import AccumulatorOptions
 from kafkafmt.client.accumulator.queues import Undelivered
+from kafkafmt.client.accumulator.raw_batches import RequestLimits
 from kafkafmt.client.accumulator.record_accumulator import RecordAccumulator
 from kafkafmt.client.accumulator.sender_side import PartitionLeaders, ReadyCheck
 from kafkafmt.client.accumulator.sequences import ProducerState, Sequences
@@ -33,6 +34,7 @@ __all__ = [
     "RecordMetadata",
     "RecordsFuture",
     "RecordsOutcome",
+    "RequestLimits",
     "Sequences",
     "Undelivered",
 ]
