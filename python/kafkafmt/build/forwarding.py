@@ -71,7 +71,8 @@ def check_produce(batch: RecordBatch, *, max_message_bytes: int | None = None) -
 
     >>> builder = RecordBatchBuilder(last_offset=9)
     >>> builder.append(0, None, b"what compaction left")
-    >>> [refusal.message for refusal in check_produce(only_batch(builder.build()))]
+    >>> batch = next(MemoryRecords(builder.build()).batches())
+    >>> [refusal.message for refusal in check_produce(batch)]
     ['count: expected last offset delta + 1, which is 10, found 1']
     """
     rows = batch.run.index[batch.number : batch.number + 1]
@@ -259,8 +260,9 @@ class BatchForwarder:
     def forward(self, run: BatchRun) -> Iterator[ForwardedRun]:
         """Iterate the batches to forward of a run, in order. Batches are opened one by one, when they are requested.
 
-        Raises KafkaFormatError for a batch that is damaged or has an unknown codec, and RecordTooLargeError for a
-        record that is too large for the target. All batches and records before it are yielded first.
+        Raises KafkaFormatError for a batch that is damaged or has an unknown codec, RecordTooLargeError for a record
+        that is too large for the target, and InvalidRecordError for a timestamp below -1 in a batch that is opened: no
+        builder accepts it, as in Kafka. All batches and records before it are yielded first.
         """
         sound = run.valid() if self._verify else np.ones(len(run), np.bool_)
         stop = len(run) if sound.all() else int(sound.argmin())

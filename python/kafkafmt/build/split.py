@@ -48,7 +48,8 @@ def split_batch(
     at 2^31. Offsets begin at 0 in each part, because a broker assigns them.
 
     Raises RecordTooLargeError for a batch of fewer than two records, and what reading the batch raises. Raises
-    ValueError for a level that the codec does not have.
+    InvalidRecordError for a timestamp below -1, which no builder accepts, as in Kafka, and ValueError for a level that
+    the codec does not have.
     """
     _check_batch(batch)
     check_int("split_batch_size", split_batch_size, 0)
@@ -75,8 +76,9 @@ def split_to_fit(batch: RecordBatch, max_size: int, *, level: int | None = None)
     unchanged. The parts keep what those of `split_batch` keep. level: the codec's compression level.
 
     Raises RecordTooLargeError if a record is larger than `max_size` in a batch of its own. The error's `records` name
-    such records. Its `parts` are the batches of the other records, with consecutive sequence numbers. Raises ValueError
-    for a `max_size` below 1 and for a level that the codec does not have, and what reading the batch raises.
+    such records. Its `parts` are the batches of the other records, with consecutive sequence numbers. Raises
+    InvalidRecordError for a timestamp below -1 in a batch that does not fit, as `split_batch`. Raises ValueError for a
+    `max_size` below 1 and for a level that the codec does not have, and what reading the batch raises.
 
     >>> from kafkafmt import MemoryRecords
     >>> builder = RecordBatchBuilder()

@@ -145,8 +145,9 @@ class LazyDownConvertRecords(Records):
     def size_in_bytes(self) -> int:
         """The number of bytes that `to_send()` writes: S_pre of KIP-283, "Determining Total Response Size".
 
-        It is the size of the source, or of the first converted batch if that is larger. The chunks of `chunks()` may
-        have fewer or more bytes. With a limit or a codec it may be the exact size.
+        It is the size of the source, or of the first converted batch if that is larger. It is 12, the size of a header,
+        if no batch of the source becomes a batch of the result, as with control batches only. The chunks of `chunks()`
+        may have fewer or more bytes. With a limit or a codec it may be the exact size.
         """
         return super().size_in_bytes
 

@@ -44,7 +44,8 @@ class ConversionStats:
 class ConversionOptions:
     """The options of a conversion. `to_magic`, `codec` or both must be set.
 
-    to_magic: the target format, 0, 1 or 2; with None each batch keeps its format.
+    to_magic: the target format. 0 and 1 convert batches of later formats down, and leave those of earlier ones as they
+        are; 2 converts v0 and v1 up. With None each batch keeps its format.
     first_offset: records below it are left out of uncompressed batches that are converted down.
     zstd_fallback: the codec for zstd batches that are converted below v2; with None such a batch is an error, as in
         Kafka.

@@ -154,8 +154,8 @@ class MemoryPlan:
     text that is not a size and for a number that is too small; TypeError for another type.
 
     >>> plan = MemoryPlan("256m", threads=2, producer_bytes="8m", consumer_bytes="16m")
-    >>> [size_text(part) for part in (plan.thread_bytes, plan.usable_bytes)]
-    ['128M', '104M']
+    >>> plan.thread_bytes, plan.usable_bytes
+    (134217728, 109051904)
     >>> for partitions in (4, 8):
     ...     thread = plan.thread_plan(partitions)
     ...     print(thread.buffered_bytes_per_partition, thread.buffer_bytes, thread.cache_bytes)

@@ -412,8 +412,9 @@ class Records(ABC):
         zstd_fallback: CodecLike | None = None,
         verify: bool = True,
     ) -> ConvertedRecords:
-        """Convert all records at once, as Kafka's RecordsUtil.downConvert does. `to_magic` 2 converts v0 and v1 up.
+        """Convert all records at once, as Kafka's RecordsUtil.downConvert does.
 
+        to_magic: 0 and 1 leave batches of an earlier format as they are; 2 converts v0 and v1 up.
         first_offset: records below it are left out of uncompressed batches that are converted down.
         zstd_fallback: the codec for zstd batches that are converted below v2.
 

@@ -33,7 +33,7 @@ _ANY_LATER = 0x7FFF
 class Versions:
     """A range of versions, `first` and `last` included. It is empty if `first` is greater than `last`.
 
-    >>> 3 in Versions(2), 3 in Versions(0, 1), 3 in NO_VERSIONS
+    >>> 3 in Versions(2), 3 in Versions(0, 1), 3 in Versions(0, -1)
     (True, False, False)
     """
 
