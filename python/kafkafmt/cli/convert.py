@@ -69,8 +69,7 @@ _COLUMNS = ("topic", "partitions#", "segments#", "records converted#", "from#", 
 @click.option(
     "--to-magic",
     type=click.Choice(["0", "1", "2"]),
-    help="The message format to convert to. 0 and 1 leave batches of earlier formats as they are; 2 converts them up."
-    "  [default: each batch keeps its own]",
+    help="The message format to convert to; 0 and 1 only down.  [default: each batch keeps its own]",
 )
 @codec_option("The codec of all batches.  [default: each batch keeps its own]")
 @click.option(
