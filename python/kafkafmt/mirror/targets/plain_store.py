@@ -29,6 +29,7 @@ from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic
+from kafkafmt.mirror.targets.missing_markers import ensure_markers
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
 from kafkafmt.mirror.targets.sealed import SegmentConflictError, SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
@@ -78,6 +79,8 @@ class PlainStore(SegmentStore):
         self._last: dict[TopicPartition, Segment] = {}
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
+        self._is_committed = options.is_committed
+        self._begins: dict[TopicPartition, int] = {}  # positions of the source
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         """Write the source's topics to `topics.ini`. Returns the configurations by the source's names."""
@@ -149,14 +152,18 @@ class PlainStore(SegmentStore):
         end = self._ends.get(topic_partition, 0)
         if not end:
             return ProducerStates()
-        path = self._folder(topic_partition) / segment_file_name(end, SNAPSHOT_SUFFIX)
+        folder = self._folder(topic_partition)
+        found = None
         with suppress(FileNotFoundError):
-            found = ProducerStates.from_snapshot(read_file(path))
-            if found is not None:
-                return found
-        return ProducerStates()
+            found = ProducerStates.from_snapshot(read_file(folder / segment_file_name(end, SNAPSHOT_SUFFIX)))
+        if found is None:
+            return ProducerStates()
+        if self._is_committed:
+            ensure_markers(folder, found, end, self._begins[topic_partition])
+        return found
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        self._begins[topic_partition] = position
         if not self._ends[topic_partition] and position:
             self._keep(topic_partition, position)
 
