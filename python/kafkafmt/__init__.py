@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.errors import ScanError
     from kafkafmt.scanning.scan import Scan, scan
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # The modules of names that are imported at their first use.
 _LAZY = {"Scan": "scanning.scan", "ScanError": "scanning.errors", "scan": "scanning.scan"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from backup.stored import SEGMENT_RECORDS, StoredBackup, log_of, s3
+from cli.logs import run
 from kafkafmt.backup import Retention, Verification, list_generations, prune, pruning, repository
 from kafkafmt.backup.repository import Repository
 from kafkafmt.log import LogDirectory
@@ -73,6 +75,22 @@ def test_prune_when_generations_are_old_then_they_and_what_only_they_name_are_de
     assert report.kept == generation_names(backup.target) == [backup.manifests[one - 1].name for one in kept]
     assert objects(backup.target) == len(kept) * FILES == 4 * FILES - len(report.objects)
     assert is_whole(backup.target)
+
+
+@pytest.mark.parametrize("keep", ["1", "30d"])
+def test_prune_when_later_generations_were_just_written_then_it_says_why_more_are_kept(
+    tmp_path: Path, keep: str
+) -> None:
+    backup = aged(tmp_path, [90, 60, 1])
+    names = [one.name for one in backup.manifests]
+    result = run("backup", "prune", backup.target, "--keep", keep)
+    reason = "kept: 3 generations, 2 of them until a later one is as old as --grace, or 10 minutes"
+    assert result.stdout.rstrip().endswith(reason)
+    assert (
+        json.loads(run("backup", "prune", backup.target, "--keep", keep, "--json").stdout)["waiting"]
+        == names[:2]
+    )
+    assert prune(backup.target, Retention(count=1), grace_seconds=0).waiting == []
 
 
 def test_prune_when_the_clock_was_wrong_for_a_generation_then_only_that_one_is_too_old(

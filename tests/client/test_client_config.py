@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
 
-from kafkafmt.client.client_config import parse_client_config
-from kafkafmt.net import Producer
+from kafkafmt.client.client_config import check_security, parse_client_config
+from kafkafmt.net import Consumer, Producer, RawConsumer, RawProducer
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
@@ -109,3 +110,35 @@ def test_bad_text_when_parsed_then_is_told_in_one_line(given: dict[str, str], me
         parse_client_config(given, KafkaConsumer)
     assert str(caught.value).startswith(message)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("client", [Consumer, RawConsumer, Producer, RawProducer])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"security_protocol": "ssl"},
+            "security_protocol: expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, found ssl",
+        ),
+        (
+            {"sasl_plain_username": "me", "sasl_plain_password": "secret"},
+            "sasl_plain_username has no effect: security_protocol=PLAINTEXT has no SASL",
+        ),
+        ({"ssl_cafile": "ca.pem"}, "ssl_cafile has no effect: security_protocol=PLAINTEXT has no TLS"),
+        (
+            {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "me"},
+            "security_protocol=SASL_PLAINTEXT needs sasl_plain_password",
+        ),
+    ],
+)
+def test_options_of_security_when_a_client_would_connect_without_it_then_are_refused_before(
+    client: type, options: dict[str, str], message: str
+) -> None:
+    """Nothing listens at the address: a client that connects raises another error."""
+    with pytest.raises(ValueError, match="^" + re.escape(message) + "$"):
+        client(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=1, **options)
+
+
+def test_options_of_security_when_they_have_the_values_of_none_then_are_taken() -> None:
+    none = {"sasl_mechanism": None, "sasl_plain_password": None, "ssl_context": None}
+    check_security({"security_protocol": "PLAINTEXT", **none}, KafkaConsumer.DEFAULT_CONFIG)

@@ -55,6 +55,13 @@ def test_build_requirements_when_installed_then_are_those_of_the_project_in_one_
         assert any("build-constraints.txt" in value for value in step(job, name)["env"].values())
 
 
+def test_version_when_changes_are_not_released_then_is_that_of_no_release() -> None:
+    """Else pip would take a release for the same version, and replace nothing."""
+    first, *released = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert kafkafmt.__version__ not in released
+    assert kafkafmt.__version__.endswith(".dev0") == (first == "Unreleased")
+
+
 def test_permissions_when_given_then_only_attestation_and_upload_have_an_identity() -> None:
     assert yaml.safe_load(TEXT)["permissions"] == {"contents": "read"}
     assert {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job} == {

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from kafkafmt.export import TableReport
 from kafkafmt.jobs.convert.tasks import ConvertReport
 from kafkafmt.jobs.erase.segment import EraseReport
 from kafkafmt.jobs.summary import TopicReport
@@ -48,6 +49,14 @@ def test_table_of_reference_when_read_then_has_the_columns_of_the_report(sentenc
 
 def test_table_of_reference_when_the_report_is_of_an_export_then_has_its_columns() -> None:
     assert columns_of("`export` returns") == set(REPORT_COLUMNS)
+
+
+def test_reports_of_exports_when_read_by_position_then_are_as_in_the_first_release() -> None:
+    """What later releases add comes last."""
+    columns = ["topic", "location", "status", "records", "files", "size_in_bytes", "error"]
+    assert REPORT_COLUMNS[: len(columns)] == columns
+    report = TableReport("t", "/lake/t", 1, 2, 3, 4, {}, {}, None)
+    assert (report.source_bytes, report.ranges, report.error, report.undecoded) == (4, {}, None, 0)
 
 
 def test_table_of_reference_when_the_report_is_of_an_erasure_then_has_what_it_adds_to_a_conversion() -> None:

@@ -82,6 +82,10 @@ def test_compact_when_the_topic_has_dots_then_its_name_is_in_backquotes(tmp_path
     for wrong in ("raw.orders.eu", "raw.`orders.eu", "raw..orders", ""):
         with pytest.raises(ExportError, match="expected"):
             compact(replace(table, target=wrong))
+    with pytest.raises(ExportError, match=r"found none; a topic with dots .* is quoted: raw\.`orders\.eu`$"):
+        compact(replace(table, target="raw.orders.eu"))
+    with pytest.raises(ExportError, match=r"found none$"):
+        compact(replace(table, target="raw.orders"))
 
 
 def test_compact_when_an_export_commits_meanwhile_then_both_are_kept(

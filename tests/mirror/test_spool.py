@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkafmt._util.staging import StagedFolder
 from kafkafmt.mirror.targets.plain_store import spool_path
 
 TARGET = "s3://bucket/logs"
@@ -42,3 +43,17 @@ def test_spool_when_another_has_taken_its_folder_then_is_refused(temporary: Path
 
 def test_spool_when_a_folder_is_given_then_is_in_it(temporary: Path) -> None:
     assert spool_path(temporary / "mine", TARGET).parent == temporary / "mine"
+
+
+def test_spool_when_release_0_1_0_was_killed_then_its_spool_is_removed_and_that_of_a_living_one_kept(
+    temporary: Path,
+) -> None:
+    """That release had its spools in the folder for temporary files itself."""
+    name = spool_path(None, TARGET).name
+    dead, alive = temporary / f".{name}.7.tmp", StagedFolder(temporary / name)
+    dead.mkdir()
+    (dead / "0").touch()
+    spool_path(None, TARGET)
+    assert not dead.exists()
+    assert alive.path.exists()
+    alive.remove()

@@ -57,12 +57,16 @@ class Retention:
 
 @dataclass
 class PruneReport:
-    """What was deleted, or would be. generations: names. objects: paths below the folder of the backup."""
+    """What was deleted, or would be. generations: names. objects: paths below the folder of the backup.
+
+    waiting: of `kept`, the generations that are deleted once a later one is 10 minutes old.
+    """
 
     generations: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
     stored_bytes: int = 0
+    waiting: list[str] = field(default_factory=list)
 
 
 def prune(
@@ -83,10 +87,10 @@ def prune(
     read_identity(folder)
     now = time.time()
     settled_before = now - min(grace_seconds, _SETTLED_SECONDS)
-    names, expired, referenced = read_listed(
+    names, expired, waiting, referenced = read_listed(
         folder, lambda names: (names, *_read_kept(folder, names, retention, now, settled_before))
     )
-    report = PruneReport(expired)
+    report = PruneReport(expired, waiting=waiting)
     if not dry_run:
         for name in expired:
             path = generation_path(folder, name)
@@ -137,8 +141,8 @@ def _delete(folder: StoragePath, name: str) -> None:
 
 def _read_kept(
     folder: StoragePath, names: list[str], retention: Retention, now: float, settled_before: float
-) -> tuple[list[str], set[str]]:
-    """Return the generations that are not kept, and the objects that the others name.
+) -> tuple[list[str], list[str], set[str]]:
+    """Return the generations that are not kept, those that wait for a later one, and the objects that the kept name.
 
     By age each generation is read: the clock of a run may have been wrong, so an old one may follow a young one.
     """
@@ -147,6 +151,7 @@ def _read_kept(
     last = _last_written_before(folder, names, settled_before)
     counted = set() if retention.count is None else {*names[: -retention.count]}
     expired: list[str] = []
+    waiting: list[str] = []
     objects: set[str] = set()
     for name in names:
         if name < last and name in counted:
@@ -156,9 +161,11 @@ def _read_kept(
         is_old = retention.seconds is not None and manifest.created_ms < (now - retention.seconds) * 1000
         if is_old and name < last:
             expired.append(name)
-        else:
-            objects |= _objects(manifest)
-    return expired, objects
+            continue
+        objects |= _objects(manifest)
+        if name in counted or (is_old and name != names[-1]):
+            waiting.append(name)
+    return expired, waiting, objects
 
 
 def _last_written_before(folder: StoragePath, names: list[str], before: float) -> str:

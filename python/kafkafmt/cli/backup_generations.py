@@ -203,10 +203,13 @@ def prune_backup(folder: StoragePath, keep: float, grace: float, dry_run: bool, 
     if dry_run:
         for path in report.objects:
             echo(path)
+    waiting = ""
+    if report.waiting:
+        waiting = f", {len(report.waiting):,} of them until a later one is as old as --grace, or 10 minutes"
     echo(
         f"{'would be deleted' if dry_run else 'deleted'}: {in_words(len(report.generations), 'generation')}, "
         f"{in_words(len(report.objects), 'object')}, {size_in_words(report.stored_bytes)}; "
-        f"kept: {in_words(len(report.kept), 'generation')}"
+        f"kept: {in_words(len(report.kept), 'generation')}{waiting}"
     )
     return 0
 

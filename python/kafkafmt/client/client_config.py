@@ -5,6 +5,7 @@ means kafka-python's option with underscores (security.protocol, fetch.max.bytes
 another form are translated: a login module in sasl.jaas.config, and PEM files as key store and trust store. A setting
 without a counterpart in kafka-python is an error: if it were ignored, the client would not do what the user asked for.
 So are settings of security without an effect: kafka-python connects in plain text for a protocol that it does not know.
+`check_security` checks those of a client that is made in Python.
 """
 
 from __future__ import annotations
@@ -100,14 +101,30 @@ def parse_client_config(
             raise ValueError(
                 f"{_dotted(store)}: expected {_dotted(kind)}=PEM beside it, the only type that Python reads"
             )
-    _check_security(config, {name: key for name, (key, _) in written.items()}, has_identity)
+    _check_security(config, {name: key for name, (key, _) in written.items()}, _dotted, has_identity)
     return config
 
 
-def _check_security(config: Mapping[str, Any], keys: Mapping[str, str], has_identity: bool) -> None:
+def check_security(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise ValueError for options of security without an effect, and for incomplete ones.
+
+    config: kafka-python's options. One that has its value of `defaults` counts as not given.
+    """
+    given = [name for name, default in defaults.items() if config.get(name, default) != default]
+    _check_security(
+        config, {"security_protocol": "security_protocol", **dict(zip(given, given, strict=True))}
+    )
+
+
+def _check_security(
+    config: Mapping[str, Any],
+    keys: Mapping[str, str],
+    spelled: Callable[[str], str] = str,
+    has_identity: bool = True,
+) -> None:
     """Raise ValueError for settings of security without an effect, and for incomplete ones.
 
-    keys: the options as the user wrote them, by kafka-python's name.
+    keys: the options as the user wrote them, by kafka-python's name. spelled: makes this name that of a message.
     """
     protocol = config.get("security_protocol", "PLAINTEXT")
     if protocol not in _PROTOCOLS:
@@ -119,9 +136,9 @@ def _check_security(config: Mapping[str, Any], keys: Mapping[str, str], has_iden
     for name, key in keys.items():
         if (name.startswith("sasl_") and not has_sasl) or (name.startswith("ssl_") and not has_tls):
             kind = "SASL" if name.startswith("sasl_") else "TLS"
-            raise ValueError(f"{key} has no effect: security.protocol={protocol} has no {kind}")
+            raise ValueError(f"{key} has no effect: {spelled('security_protocol')}={protocol} has no {kind}")
     if config.get("ssl_keyfile") is not None and config.get("ssl_certfile") is None:
-        raise ValueError(f"{keys['ssl_keyfile']} needs ssl.certfile")
+        raise ValueError(f"{keys['ssl_keyfile']} needs {spelled('ssl_certfile')}")
     if not has_sasl:
         return
     mechanism = config.get("sasl_mechanism")
@@ -132,9 +149,9 @@ def _check_security(config: Mapping[str, Any], keys: Mapping[str, str], has_iden
             known = ", ".join(sorted(SASL_MECHANISMS))
             raise ValueError(f"{keys['sasl_mechanism']}: expected one of {known}, found {mechanism}")
     needed = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
-    missing = [_dotted(name) for name in needed if not config.get(name)]
+    missing = [spelled(name) for name in needed if not config.get(name)]
     if has_identity and missing and (not mechanism or mechanism in _PASSWORD_MECHANISMS):
-        raise ValueError(f"security.protocol={protocol} needs {', '.join(missing)}")
+        raise ValueError(f"{spelled('security_protocol')}={protocol} needs {', '.join(missing)}")
 
 
 def underscored(name: str) -> str:

@@ -21,6 +21,7 @@ from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from kafkafmt.client.client_config import check_security
 from kafkafmt.client.tls import ssl_context
 
 if TYPE_CHECKING:
@@ -44,9 +45,12 @@ class ControlPlane:
     config: these options, with the SSL context that the ssl_ options describe.
     client: kafka-python's client, for its coordinators.
     cluster: the metadata.
+
+    Raises ValueError for options of security without an effect, and as `ssl_context`.
     """
 
     def __init__(self, config: Mapping[str, Any], metrics: Metrics | None = None) -> None:
+        check_security(config, KafkaConnectionManager.DEFAULT_CONFIG)
         self.config = {**KafkaConnectionManager.DEFAULT_CONFIG, **config, "ssl_context": ssl_context(config)}
         self._socket_options = [*self.config["socket_options"], *_buffer_sizes(self.config)]
         self._net = NetworkSelector(**self.config)

@@ -100,7 +100,11 @@ class IcebergTable:
         self._run = run
         table = self.open()
         if table is None:
-            raise ExportError(f"{self.location}: expected a table, found none")
+            namespace, *rest = self._identifier
+            hint = ""
+            if len(rest) > 1:
+                hint = f"; a topic with dots in its name is quoted: {shown_name((namespace, '.'.join(rest)))}"
+            raise ExportError(f"{self.location}: expected a table, found none{hint}")
         self._take(table, _located(table) / PRIVATE_FOLDER / "maintenance")
 
     def read_state(self, partitions: Collection[TopicPartition]) -> TableState:

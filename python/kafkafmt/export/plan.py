@@ -307,7 +307,7 @@ def _rest(
             raise OffsetsGoneError(
                 f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
                 f"found {end} as the end: the topic was created anew or truncated, the source is an older copy, or "
-                "the table has records of a transaction that is still open"
+                "the table has records of a transaction that is still open: isolation read_uncommitted continues it"
             )
     return state, rest, gone
 

@@ -34,9 +34,9 @@ FAILURES = (UserError, KafkaFormatError, OSError, ValueError)
 class TableReport:
     """What an export has done to one table.
 
-    topic: None for a table of all topics. undecoded: the keys and values that could not be decoded, and are null.
-    ranges: the exported offsets of each partition. gone: offsets that the source no longer had. error: why nothing was
-    exported; None if all was.
+    topic: None for a table of all topics. ranges: the exported offsets of each partition. gone: offsets that the source
+    no longer had. error: why nothing was exported; None if all was. undecoded: the keys and values that could not be
+    decoded, and are null.
     """
 
     topic: str | None
@@ -45,10 +45,10 @@ class TableReport:
     files: int = 0
     size_in_bytes: int = 0
     source_bytes: int = 0
-    undecoded: int = 0
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     gone: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     error: Exception | None = None
+    undecoded: int = 0
 
 
 @dataclass(eq=False)
@@ -130,9 +130,9 @@ def committed(plan: ExportPlan, files: list[DataFile]) -> TableReport:
         len(files),
         sum(file.size_in_bytes for file in files),
         sum(task.size_in_bytes for task in plan.tasks),
-        sum(file.undecoded for file in files),
         dict(plan.ranges),
         dict(plan.gone),
+        undecoded=sum(file.undecoded for file in files),
     )
 
 

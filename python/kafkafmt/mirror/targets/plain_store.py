@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.ini import IniError
+from kafkafmt._util.staging import remove_dead
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpoch, leader_epochs
@@ -29,6 +30,7 @@ from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic
+from kafkafmt.mirror.targets.missing_markers import ensure_markers
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
 from kafkafmt.mirror.targets.sealed import SegmentConflictError, SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
@@ -52,9 +54,14 @@ def spool_path(given: Path | None, target: str) -> Path:
 
     Raises OSError, also if another user has made the private folder.
     """
-    folder = private_folder("spool") if given is None else given
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"kafkafmt-spool-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+    name = f"kafkafmt-spool-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+    if given is None:
+        folder = private_folder("spool")
+        remove_dead(folder.with_name(name))  # release 0.1.0 had the spool beside the private folder
+    else:
+        folder = given
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / name
 
 
 def open_plain_store(
@@ -78,6 +85,8 @@ class PlainStore(SegmentStore):
         self._last: dict[TopicPartition, Segment] = {}
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
+        self._is_committed = options.is_committed
+        self._begins: dict[TopicPartition, int] = {}  # positions of the source
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         """Write the source's topics to `topics.ini`. Returns the configurations by the source's names."""
@@ -149,14 +158,18 @@ class PlainStore(SegmentStore):
         end = self._ends.get(topic_partition, 0)
         if not end:
             return ProducerStates()
-        path = self._folder(topic_partition) / segment_file_name(end, SNAPSHOT_SUFFIX)
+        folder = self._folder(topic_partition)
+        found = None
         with suppress(FileNotFoundError):
-            found = ProducerStates.from_snapshot(read_file(path))
-            if found is not None:
-                return found
-        return ProducerStates()
+            found = ProducerStates.from_snapshot(read_file(folder / segment_file_name(end, SNAPSHOT_SUFFIX)))
+        if found is None:
+            return ProducerStates()
+        if self._is_committed:
+            ensure_markers(folder, found, end, self._begins[topic_partition])
+        return found
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        self._begins[topic_partition] = position
         if not self._ends[topic_partition] and position:
             self._keep(topic_partition, position)
 

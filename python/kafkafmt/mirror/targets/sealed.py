@@ -65,7 +65,10 @@ class SegmentStore(Protocol):
         """Return where the stored segments end, as `Target.resume_offset`."""
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
-        """Return the states of the producers where the stored segments end."""
+        """Return the states of the producers where the stored segments end.
+
+        Raises PartitionError if the stored segments must not be continued.
+        """
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         """Note that the partition begins at this position of the source."""

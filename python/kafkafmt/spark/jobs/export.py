@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.arguments import Path
     from kafkafmt.scanning.scan import Scan
 
-REPORT_COLUMNS = ["topic", "location", "status", "records", "undecoded", "files", "size_in_bytes", "error"]
+REPORT_COLUMNS = ["topic", "location", "status", "records", "files", "size_in_bytes", "error", "undecoded"]
 
 
 def export(
@@ -37,7 +37,7 @@ def export(
         scanned: arguments of `kafkafmt.scan`, such as `topics` and `decode`, if `source` is no scan. `isolation` is
             read_committed by default.
 
-    Returns topic, location, status (`exported` or `failed`), records, undecoded, files, size_in_bytes and error.
+    Returns topic, location, status (`exported` or `failed`), records, files, size_in_bytes, error and undecoded.
     `undecoded` is the number of keys and values that could not be decoded, and are null.
 
     A table that fails leaves the others unaffected. A job exports up to 100 tables. Raises JobError if Spark fails one:
@@ -58,12 +58,12 @@ def export(
         pa.array([report.location for report in reports], pa.string()),
         pa.array(["exported" if report.error is None else "failed" for report in reports], pa.string()),
         pa.array([report.rows for report in reports], pa.int64()),
-        pa.array([report.undecoded for report in reports], pa.int64()),
         pa.array([report.files for report in reports], pa.int64()),
         pa.array([report.size_in_bytes for report in reports], pa.int64()),
         pa.array(
             [None if report.error is None else error_text(report.error) for report in reports], pa.string()
         ),
+        pa.array([report.undecoded for report in reports], pa.int64()),
     ]
     # Spark keeps a table of Arrow as it is. It would run a job for rows.
     return spark.createDataFrame(pa.Table.from_arrays(columns, REPORT_COLUMNS))
