@@ -21,6 +21,7 @@ from kafkafmt._util.user_errors import UserError
 from kafkafmt.backup.listing import segments_of
 from kafkafmt.jobs.verify import check_file
 from kafkafmt.log.segment import Segment, segment_file_name
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage import OpenFile, StoragePath, storage_of
 from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.generations import (
@@ -32,7 +33,7 @@ from kafkafmt.storage.backups.generations import (
 )
 from kafkafmt.storage.backups.manifest import SEGMENTS_FOLDER, BackedUpSegment, Manifest, StoredFile
 from kafkafmt.storage.backups.sealing import Unwraps, chunked_file, object_path
-from kafkafmt.storage.chunks import ChunkCache, StoredObjectError
+from kafkafmt.storage.chunks import ChunkCache
 
 _READ_BYTES = 4 * MIB
 _AT_ONCE = 4
