@@ -225,6 +225,9 @@ def open_restore(options: RestoreOptions) -> Iterator[Restore]:
             raise RestoreError(unused[0])
         mirror_options = replace(mirror_options, topic_names=names)
         groups = selected_groups(groups, options.groups, source.selected_topics())
+        missing = [] if options.groups is None else options.groups.missing(groups)
+        if missing:
+            raise RestoreError(f"--groups: no group {', '.join(missing)} with offsets in the restored topics")
         cluster = MirrorCluster(options.target, options.target_config)
         stack.callback(cluster.close)
         yield Restore(options, origin, cluster, source, mirror_options, groups)

@@ -37,8 +37,9 @@ _ONE_REQUEST_BYTES = 5 * 1024 * 1024
 class Upload:
     """An upload to `path`, whose URI is for errors. Failed attempts are repeated from the start of the file.
 
-    unless: the path of a file whose presence forbids the upload, unless it is empty. It is looked up immediately before the file is
-    published. If it is `path`, a file with the same bytes is no error: the answer to an earlier attempt may be lost.
+    unless: the path of a file whose presence forbids the upload, except if it is empty. It is looked up immediately
+    before the file is published. If it is `path`, a file with the same bytes is no error: the answer to an earlier
+    attempt may be lost.
     """
 
     filesystem: FileSystem
