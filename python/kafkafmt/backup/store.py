@@ -218,10 +218,13 @@ class BackupStore(SegmentStore):
             known = self._partition(topic_partition)
             known.next_offset = max(known.next_offset, position)
 
+    def wants_all(self) -> bool:
+        return time.monotonic() >= self._due
+
     def complete_commit(self, *, is_last: bool) -> None:
         if is_last:
             ask_coordinator(lambda: self._write(is_last=True))
-        elif time.monotonic() >= self._due:
+        elif self.wants_all():
             try:
                 self._write(is_last=False)
                 if self._follows:
