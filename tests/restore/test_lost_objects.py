@@ -24,6 +24,9 @@ def test_restore_when_an_object_is_missing_then_other_partitions_are_restored(
         assert back_up(old, target, topic).status == 0
     (lost,) = (target / "segments" / topic).glob(f"*/0/{100:020}-*.log")
     lost.unlink()
+    trial = restore(target, new, "--dry-run")
+    (finding,) = trial.summary["findings"]
+    assert (trial.status, finding.endswith(".log: the object is missing")) == (1, True)
     names = [f"{topic}.{how}" for how in ("fail", "skip")]
     failed = restore(target, new, "--rename", f"{topic}={names[0]}")
     assert (failed.status, failed.summary["incomplete_topics"]) == (1, [topic])

@@ -111,7 +111,7 @@ def parse_address(text: str) -> Address:
     opened, and ImportError without PyArrow.
 
     >>> parse_address("kafka://localhost:9092/orders,clicks-.*")
-    ClusterAddress(servers=('localhost:9092',), topics=('orders',), patterns=('clicks-.*',))
+    ClusterAddress(servers=('localhost:9092',), topics=('orders',), patterns=('clicks-.*',), globs=())
     """
     if not text.startswith(_SCHEME):
         if not text:

@@ -38,12 +38,14 @@ class RestoredFrom:
     name: identifies the source and its end: a restore with another name does not continue this one.
     generation: of a backup; None for another folder.
     groups: the committed offsets of groups.
+    backup: the folder of the backup; None for another folder.
     """
 
     path: StoragePath
     name: str
     generation: str | None
     groups: Mapping[str, tuple[GroupOffset, ...]]
+    backup: StoragePath | None = None
 
 
 def find_source(options: RestoreOptions) -> RestoredFrom:
@@ -82,7 +84,7 @@ def _of_backup(base: StoragePath, settings: Mapping[str, str], end: str) -> Rest
     manifest = read_chosen(base, settings.get("generation"))
     name = f"restore of backup {identity.id} generation {manifest.name}{end}"
     path = view_of("backup", base, {**settings, "generation": manifest.name})
-    return RestoredFrom(path, name, manifest.name, manifest.groups)
+    return RestoredFrom(path, name, manifest.name, manifest.groups, base)
 
 
 def _without_view(text: str) -> tuple[str, dict[str, str]]:

@@ -269,7 +269,7 @@ class DirectorySource(Source):
                 continue
             if reader.overlaps:
                 _log.warning(
-                    "segments have offsets of segments before them: each offset is mirrored once",
+                    "segments have offsets of segments before them: each offset is read once",
                     partition=str(topic_partition),
                     segments=len(reader.overlaps),
                 )
