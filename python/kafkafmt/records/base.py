@@ -205,7 +205,7 @@ class Records(ABC):
         wanted = run_bytes
         while position < self.end_position:
             asked = min(wanted, self.end_position - position)
-            data, lost = read_before_loss(functools.partial(self.read_at, memory=memory), position, asked)
+            data, lost = read_before_loss(self.read_at, position, asked, memory)
             run, consumed, needed, zeros, error = scan(data, position)
             if len(run):
                 yield run

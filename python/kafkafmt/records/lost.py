@@ -9,8 +9,6 @@ from typing import Any
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.records.search import find_valid_batch
 
-ReadAt = Callable[[int, int], "memoryview | bytes"]
-
 
 class StoredObjectError(OSError):
     """An object of a store is missing, damaged, or cannot be decoded. The message is one line and names the object.
@@ -45,21 +43,24 @@ class LostBytesError(CorruptRecordError):
 
 
 def read_before_loss(
-    read_at: ReadAt, position: int, size: int
+    read_at: Callable[[int, int, bytearray | None], memoryview | bytes],
+    position: int,
+    size: int,
+    memory: bytearray | None,
 ) -> tuple[memoryview | bytes, LostBytesError | None]:
     """Return the bytes from `position` up to those that are lost, and the error of these.
 
-    Raises LostBytesError if the first byte is lost.
+    read_at, memory: `Records.read_at`. Raises LostBytesError if the first byte is lost.
     """
     try:
-        return read_at(position, size), None
+        return read_at(position, size, memory), None
     except LostBytesError as lost:
         if lost.lost_start == position:
             raise
-        return read_at(position, lost.lost_start - position), lost
+        return read_at(position, lost.lost_start - position, memory), lost
 
 
-def find_batch_beyond_loss(read_at: ReadAt, position: int, end: int) -> int:
+def find_batch_beyond_loss(read_at: Callable[[int, int], memoryview | bytes], position: int, end: int) -> int:
     """Do `find_valid_batch`, and pass over bytes that are lost."""
     while position < end:
         try:
