@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kafkafmt.backup.groups import GroupOffsets
@@ -11,6 +12,7 @@ from kafkafmt.backup.repository import Repository
 from kafkafmt.backup.store import BackupSource, BackupStore
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import UnansweredError
+from kafkafmt.types import TopicPartition
 
 NO_GROUPS = GroupOffsets(0, {})
 
@@ -20,8 +22,9 @@ class RestartingCluster:
 
     id = "cluster"
 
-    def __init__(self, unanswered: int) -> None:
+    def __init__(self, unanswered: int, configs: Mapping[str, str], end: int) -> None:
         self._unanswered = unanswered
+        self._configs, self._end = configs, end
 
     def topic_names(self) -> list[str]:
         return ["t"]
@@ -29,8 +32,8 @@ class RestartingCluster:
     def topic_ids(self, _: object) -> dict[str, Any]:
         return {}
 
-    def describe_topics(self, _: object) -> dict[str, TopicConfig]:
-        return {"t": TopicConfig(1, {})}
+    def describe_topics(self, _: object, *, own: bool = True) -> dict[str, TopicConfig]:
+        return {"t": TopicConfig(1, {} if own else self._configs)}
 
     def partitions(self, _: object) -> list[Any]:
         return []
@@ -39,7 +42,7 @@ class RestartingCluster:
         self._unanswered -= 1
         if self._unanswered >= 0:
             raise UnansweredError("the offsets of partitions could not be read")
-        return {}
+        return {TopicPartition("t", 0): (0, self._end)} if self._end else {}
 
 
 def store_of(
@@ -49,14 +52,17 @@ def store_of(
     read_groups: Callable[[], GroupOffsets] = lambda: NO_GROUPS,
     follows: bool = True,
     matches: Callable[[str], bool] = lambda _: True,
+    configs: Mapping[str, str] = MappingProxyType({}),
+    end: int = 0,
 ) -> BackupStore:
     """A store of which each commit is due to write a generation.
 
-    read_groups: reads the groups of the cluster. matches: whether a topic is selected.
+    read_groups: reads the groups of the cluster. matches: whether a topic is selected. configs: of the topic, defaults
+    included. end: of its only partition.
     """
     repository = Repository(folder)
     repository.create()
-    cluster: Any = RestartingCluster(unanswered)
+    cluster: Any = RestartingCluster(unanswered, configs, end)
     source = BackupSource(cluster, matches, read_groups)
     writer: Any = None  # nothing is stored
     return BackupStore(

@@ -135,6 +135,23 @@ def test_prune_when_objects_are_of_no_generation_then_only_those_after_the_grace
     assert all((backup.target / f"{uploading.object}{suffix}").exists() for suffix in uploading.files)
 
 
+def test_prune_when_objects_are_too_young_then_says_how_many_and_until_when(tmp_path: Path) -> None:
+    backup = StoredBackup(tmp_path / "backup", tmp_path)
+    backup.grow()
+    backup.store_segment()
+    report = prune(backup.target, Retention(count=1), grace_seconds=DAY)
+    assert (report.objects, report.young_objects) == ([], FILES)
+    assert time.time() + DAY - 60 < report.due_ms / 1000 < time.time() + DAY + 60
+    ended = run("backup", "prune", backup.target, "--keep", "1")
+    assert (ended.exit_code, f"{FILES} objects that no generation names" in ended.stderr) == (0, True)
+
+
+def test_list_when_there_is_no_generation_then_says_so(tmp_path: Path) -> None:
+    Repository(tmp_path / "backup").create()
+    ended = run("backup", "list", tmp_path / "backup")
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "the backup has no generation\n")
+
+
 def test_prune_when_a_segment_was_spooled_for_longer_than_the_grace_then_it_is_kept_once_it_is_stored(
     tmp_path: Path,
 ) -> None:

@@ -12,9 +12,10 @@ from confluent_kafka import Producer
 from backup.backing_up import back_up, generation, topic_of
 from client.cluster import Cluster
 from kafkafmt.backup.repository import Repository
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.backups.manifest import BackedUpSegment
 from kafkafmt.storage.backups.sealing import chunked_file
-from kafkafmt.storage.chunks import ChunkCache, StoredObjectError
+from kafkafmt.storage.chunks import ChunkCache
 from kafkafmt.storage.keys import KeyRing
 from mirror.reading import log_of
 

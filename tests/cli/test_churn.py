@@ -142,7 +142,7 @@ def test_overlap_when_mirrored_then_all_records_are_there_and_it_is_told(
 ) -> None:
     result = run("mirror", stale_end, tmp_path / "mirrored", "--once")
     assert result.exit_code == 0, result.stderr
-    assert "segments have offsets of segments before them: each offset is mirrored once" in result.stderr
+    assert "segments have offsets of segments before them: each offset is read once" in result.stderr
     assert shown(tmp_path / "mirrored") == list(range(30))
 
 

@@ -93,6 +93,36 @@ def test_topics_that_are_meant(topics: str, meant: list[str], others: list[str])
         ]
 
 
+@pytest.mark.parametrize(
+    ("topics", "missing"),
+    [
+        (["t", "page-*"], None),
+        (["t", "nope*"], "no topic matches 'nope*'"),
+        (["nope*", "u", "v"], "no topic u, v"),
+        (["[t"], "no topic matches '[t'"),
+    ],
+)
+def test_topics_when_a_name_or_a_glob_has_no_topic_then_it_is_shown_as_it_was_written(
+    topics: list[str], missing: str | None
+) -> None:
+    address = parse_address("kafka://a:1")
+    assert isinstance(address, ClusterAddress)
+    selected = address.with_topics(topics)
+    assert selected.missing(["t", "page-1", "__consumer_offsets"]) == missing
+    assert {*selected.topics_text.split(",")} == {*topics}
+
+
+@pytest.mark.parametrize(
+    ("topics", "missing"), [("/t,u.*,v", "no topic v"), ("/t,u.*", "no topic matches 'u.*'")]
+)
+def test_topics_of_an_address_when_an_expression_has_no_topic_then_it_is_missing(
+    topics: str, missing: str
+) -> None:
+    address = parse_address(f"kafka://a:1{topics}")
+    assert isinstance(address, ClusterAddress)
+    assert address.missing(["t"]) == missing
+
+
 @pytest.mark.parametrize("text", ["kafka://a:1", "kafka://a:1,b:2/t,u.*"])
 def test_address_is_written_as_it_was_read(text: str) -> None:
     assert str(parse_address(text)) == text

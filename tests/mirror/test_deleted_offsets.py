@@ -30,7 +30,7 @@ from mirror.scenarios import Feed
 pytestmark = pytest.mark.slow
 
 MakeMirror = Callable[..., Mirror]
-MESSAGE = "offsets were deleted at the source before they were mirrored"
+MESSAGE = "offsets were deleted at the source before they were read"
 
 
 def delete_segments(folder: Path, offset: int) -> int:

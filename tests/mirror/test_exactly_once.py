@@ -235,7 +235,7 @@ def test_mirror_of_a_folder_when_another_begins_then_the_first_ends_and_nothing_
             first.summary(status=2)
             wait_until(lambda: end_of(new.broker.log_dir, topic) >= 201, second)
             second.stop()
-    assert "another mirror of this source was started after this one" in first.tail
+    assert "another mirror or restore of this source was started after this one" in first.tail
     assert values(new, topic) == [b"value-%d" % number for number in range(200)]
 
 

@@ -125,6 +125,19 @@ def test_groups_when_they_are_selected_then_are_names_or_whole_patterns() -> Non
     assert target.groups.keys() == {"a-1", "b"}
 
 
+def test_groups_when_a_named_one_is_not_at_the_source_then_warns_once_until_it_is_there() -> None:
+    source, target = Groups(one={A: 1}), Groups()
+    synced = sync(source, target, GroupSelection.parsed("one,two,three.*"))
+    with logged_events("kafkafmt.mirror.group_sync") as events:
+        for _ in range(2):
+            synced()
+        assert failures(events) == [("warning", "two")]
+        source.groups["two"] = {A: 1}
+        synced()
+    assert len(failures(events)) == 1
+    assert target.groups.keys() == {"one", "two"}
+
+
 @pytest.mark.broker
 @pytest.mark.xdist_group("mirror")
 def test_consumer_when_its_group_was_synced_then_resumes_at_the_right_record_of_the_renamed_topic(

@@ -94,6 +94,29 @@ def test_segment_when_it_cannot_be_sealed_then_no_position_after_it_is_kept(
     assert store.position == store.end == 100
 
 
+class WantingStore(NotingStore):
+    """Wants all batches at each commit, and notes where the stored segments end then."""
+
+    committed: int | None = None
+
+    def wants_all(self) -> bool:
+        return True
+
+    def complete_commit(self, *, is_last: bool) -> None:
+        self.committed = self.end
+
+
+def test_commit_when_the_store_wants_all_batches_then_open_segments_are_stored_before(tmp_path: Path) -> None:
+    options = MirrorOptions(tmp_path / "source", tmp_path / "target")
+    store = WantingStore(tmp_path / "spool")
+    with closing(SealedTarget(store, Statistics(MemoryBudget(1, "mirror")), options)) as target:
+        target.begin(PARTITION, 0)
+        target.take(PARTITION, whole_batches(b"".join(batches(0, 100))))
+        while store.committed is None:
+            target.complete_commit(is_last=False)
+    assert store.committed == 100
+
+
 def test_spool_when_partitions_are_forgotten_then_has_none_of_their_bytes(tmp_path: Path) -> None:
     """As after each segment that another mirror has stored: all partitions begin again."""
     options = MirrorOptions(tmp_path / "source", tmp_path / "target")

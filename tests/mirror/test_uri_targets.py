@@ -70,6 +70,28 @@ def test_mirror_when_the_source_has_grown_then_the_store_continues_at_the_end_of
     assert bytes_of(path, "t") == bytes_of(source, "t")
 
 
+@pytest.mark.parametrize("start", [0, 500])
+def test_mirror_when_partitions_have_no_records_then_the_store_has_them_as_a_folder_has(
+    store: str, tmp_path: Path, start: int
+) -> None:
+    target, source = store.format(f"empty-{start}"), tmp_path / "source"
+    put_log(source / "t-0", batches(0, 100))
+    for partition in (0, 1):
+        (source / f"empty-{partition}").mkdir()
+        (source / f"empty-{partition}" / f"{start:020}.log").touch()
+    for _ in range(2):
+        assert mirror(source, target, "--spool", tmp_path).status == 0
+        found = LogDirectory(storage_path(target))
+        assert [str(one) for one in found.partitions()] == ["empty-0", "empty-1", "t-0"]
+        assert found.partition("empty", 1).end_offset == start
+    assert [one.base_offset for one in found.partition("t", 0).segments()] == [0]
+    (source / "empty-1" / f"{start:020}.log").unlink()
+    put_log(source / "empty-1", batches(start, start + 100))
+    outcome = mirror(source, target, "--spool", tmp_path)
+    assert (outcome.status, outcome.summary["records"]) == (0, 100)
+    assert bytes_of(storage_path(target), "empty", 1) == bytes_of(source, "empty", 1)
+
+
 def test_mirror_when_the_segment_size_of_a_topic_is_none_then_one_line_says_so_and_nothing_is_stored(
     store: str, tmp_path: Path
 ) -> None:

@@ -31,6 +31,28 @@ def test_source_when_the_folder_of_a_backup_has_signs_of_a_uri_then_is_read(
     assert log_of(LogDirectory(found.path)) == backup.logs[0]
 
 
+@pytest.mark.parametrize("end", ["", "!", "!/"])
+def test_source_when_it_is_a_view_with_a_generation_then_that_one_is_restored(
+    tmp_path: Path, end: str
+) -> None:
+    backup = StoredBackup(tmp_path / "backup", tmp_path)
+    first = backup.grow()
+    backup.grow()
+    source = f"backup+file://{tmp_path}/backup{end}?generation=1"
+    assert find_source(RestoreOptions(source, TARGET)).generation == first.name  # type: ignore[arg-type]
+
+
+def test_source_when_it_is_a_partition_of_a_view_then_the_error_names_the_option_for_topics(
+    tmp_path: Path,
+) -> None:
+    StoredBackup(tmp_path / "backup", tmp_path).grow()
+    source = f"backup+file://{tmp_path}/backup!/orders-0?generation=1"
+    with pytest.raises(
+        RestoreError, match="backup!/orders-0: expected a backup, found orders-0 in one: --topics"
+    ):
+        find_source(RestoreOptions(source, TARGET))  # type: ignore[arg-type]
+
+
 def options_of(directory: Path, **more: object) -> RestoreOptions:
     return RestoreOptions(str(directory), TARGET, **more)  # type: ignore[arg-type]
 

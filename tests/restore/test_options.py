@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from backup.stored import StoredBackup
 from cli.logs import run
 from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.restore.errors import RestoreError
 from kafkafmt.restore.options import renamed
 from mirror.folders import batches, put_log
+
+
+def test_groups_when_a_named_one_has_no_offsets_then_the_restore_does_not_start(tmp_path: Path) -> None:
+    StoredBackup(tmp_path / "backup", tmp_path).grow()
+    found = run("restore", tmp_path / "backup", "kafka://127.0.0.1:1", "--groups", "readers,nobody")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "--groups: no group nobody with offsets in the restored topics" in found.stderr
 
 
 def test_rename_when_no_topic_matches_then_is_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from file_systems import BUCKET, CountingHandler, Requests, far
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage import Storages
 from kafkafmt.storage.chunks import (
     ChunkCache,
@@ -18,7 +19,6 @@ from kafkafmt.storage.chunks import (
     ChunkIndex,
     DecompressZstd,
     DecryptAesGcm,
-    StoredObjectError,
 )
 
 if TYPE_CHECKING:

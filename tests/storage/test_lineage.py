@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafmt.storage.chunks import StoredObjectError
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, cuts, read_checkpoint
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import BytesFile

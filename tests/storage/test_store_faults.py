@@ -16,7 +16,7 @@ from file_systems import BUCKET
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.log import LogDirectory
 from kafkafmt.records.channel import TruncatedFileError
-from kafkafmt.records.retries import Retries, StoreError
+from kafkafmt.records.retries import NO_RETRIES, Retries, StoreError
 from kafkafmt.storage import RemotePath, Storages, read_file, storage_of, write_file
 from kafkafmt.storage.upload import Upload
 from kafkafmt.types import TopicPartition
@@ -156,6 +156,19 @@ def test_requests_when_the_file_system_was_pickled_then_are_repeated_as_before(
     with pytest.raises(StoreError, match="gave up after 2 attempts"):
         read_file(path)
     assert fault.hits == 2
+
+
+def test_error_when_requests_were_repeated_already_then_is_not_wrapped_in_a_second_one() -> None:
+    given_up = StoreError(
+        "s3://b/o", "gave up after 2 attempts: AWS Error SLOW_DOWN during GetObject operation: x"
+    )
+
+    def request() -> None:
+        raise given_up
+
+    with pytest.raises(StoreError) as error:
+        NO_RETRIES.run(request, "cannot read 1 bytes", "backup+s3://b!")
+    assert error.value is given_up
 
 
 def test_requests_when_the_time_is_over_then_are_not_repeated(store: FaultyStore, folder: RemotePath) -> None:

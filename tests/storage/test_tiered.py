@@ -15,9 +15,10 @@ from click.testing import CliRunner, Result
 
 from data.real_logs import LOGS
 from kafkafmt.cli import main
+from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage import RemotePath, Storages, read_file
-from kafkafmt.storage.chunks import StoredObjectError
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.tiered import TieredFileSystem
 from kafkafmt.storage.views import OpenViewFile
@@ -173,7 +174,8 @@ def test_object_that_is_missing_when_read_then_the_error_names_it(
 ) -> None:
     path = one_object(copied, suffix)
     path.unlink()
-    with pytest.raises(OSError, match=f"{path}: the object is missing"):
+    error = CorruptRecordError if suffix == "log" else StoredObjectError
+    with pytest.raises(error, match=f"{path}: the object is missing"):
         read_with_indexes(opened(written, copied))
 
 
@@ -190,7 +192,7 @@ def test_log_that_is_truncated_when_read_then_the_error_names_the_chunk(written:
     path = one_object(copied, "log")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
-        OSError, match=rf"{path}: the object is truncated in chunk 7 of 8: expected \d+ bytes"
+        CorruptRecordError, match=rf"{path}: the object is truncated in chunk 7 of 8: expected \d+ bytes"
     ):
         read_all(opened(written, copied))
 
@@ -202,7 +204,9 @@ def test_chunk_that_was_changed_when_read_then_the_error_names_chunk_and_key(
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(OSError, match=r"chunk \d of 8 cannot be decoded: the authentication tag .* 'key-1'"):
+    with pytest.raises(
+        CorruptRecordError, match=r"chunk \d of 8 cannot be decoded: the authentication tag .* 'key-1'"
+    ):
         read_all(opened(written, copied))
 
 

@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafmt.storage.chunks import StoredObjectError
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.tiered.manifest import SegmentManifest, decode_chunk_sizes
 
 NAME = "s3://bucket/orders-AAAAAAAAAAAAAAAAAAAAAA/0/0-A.rsm-manifest"

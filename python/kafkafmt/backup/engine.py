@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from kafkafmt.backup.groups import read_groups
 from kafkafmt.backup.objects import SegmentWriter
 from kafkafmt.backup.repository import Repository
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.statistics import Statistics
     from kafkafmt.storage import StoragePath
     from kafkafmt.storage.keys import KeyRing
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,11 @@ def open_backup(options: BackupOptions, report: Report) -> Iterator[Backup]:
         repository.create()
         matches = options.source.matches
         groups = read_groups(cluster, options.groups, matches)  # before the mirror reads the ends of the logs
+        missing = options.groups.missing(groups.by_group)
+        if missing and not options.follows:
+            raise BackupError(f"--groups: no group {', '.join(missing)} with offsets in the selected topics")
+        for group in missing:
+            _log.warning("a group has no offsets in the selected topics yet", group=group)
         source = BackupSource(cluster, matches, lambda: read_groups(cluster, options.groups, matches))
         store = BackupStore(
             repository,

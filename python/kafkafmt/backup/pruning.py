@@ -60,6 +60,8 @@ class PruneReport:
     """What was deleted, or would be. generations: names. objects: paths below the folder of the backup.
 
     waiting: of `kept`, the generations that are deleted once a later one is 10 minutes old.
+    young_objects: how many unnamed objects are kept, as they are too young. due_ms: when the last of them is old
+    enough; -1 without any.
     """
 
     generations: list[str] = field(default_factory=list)
@@ -67,6 +69,8 @@ class PruneReport:
     objects: list[str] = field(default_factory=list)
     stored_bytes: int = 0
     waiting: list[str] = field(default_factory=list)
+    young_objects: int = 0
+    due_ms: int = -1
 
 
 def prune(
@@ -112,7 +116,10 @@ def prune(
         if match is not None and f"{match['folder']}/{match['stem']}" not in referenced:
             unnamed.append((f"{SEGMENTS_FOLDER}/{name}", status))
     for name, status in unnamed:
-        if status.st_mtime_ns / 1e9 > now - grace_seconds:
+        written = status.st_mtime_ns / 1e9
+        if written > now - grace_seconds:
+            report.young_objects += 1
+            report.due_ms = max(report.due_ms, int((written + grace_seconds) * 1000))
             continue
         report.objects.append(name)
         report.stored_bytes += status.st_size

@@ -105,6 +105,7 @@ class BackupStore(SegmentStore):
         self._due = time.monotonic() + generation_age
         self._topics: dict[str, _Topic] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._missed_tombstones: set[str] = set()  # topics that may have lost some since the last generation
         self.generations: list[str] = []
         names = repository.generations()
         self._parent = repository.read(names[-1]) if names else None
@@ -127,7 +128,25 @@ class BackupStore(SegmentStore):
         self._ends |= {
             one: end for one, (_, end) in self._source.cluster.bounds(partitions, is_committed=False).items()
         }
+        self._missed_tombstones = self._with_missed_tombstones(names)
         return {name: topic.config.configs for name, topic in topics.items()}
+
+    def _with_missed_tombstones(self, names: set[str]) -> set[str]:
+        """Return the known topics whose tombstones may be gone that were written after the last generation.
+
+        Compaction removes a tombstone `delete.retention.ms` after it has first met it.
+        """
+        if self._parent is None:
+            return set()
+        read_ms = self._parent.groups_at_ms or self._parent.created_ms  # groups are read before the logs
+        age_ms = time.time_ns() // 1_000_000 - read_ms
+        found = self._source.cluster.describe_topics(names & self._topics.keys(), own=False)
+        return {
+            name
+            for name, topic in found.items()
+            if "compact" in topic.configs.get("cleanup.policy", "")
+            and age_ms > int(topic.configs.get("delete.retention.ms", age_ms))
+        }
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         name, _ = topic_partition
@@ -161,6 +180,13 @@ class BackupStore(SegmentStore):
             )
             del topic.partitions[topic_partition.partition]
             return None
+        if topic_partition.topic in self._missed_tombstones and end is not None and end > known.next_offset:
+            self._missed_tombstones.remove(topic_partition.topic)
+            _log.warning(
+                "a compacted topic was last backed up longer ago than its delete.retention.ms: tombstones may be gone "
+                "since, and the backup then keeps the keys that they deleted; back it up into a new target",
+                topic=topic_partition.topic,
+            )
         return known.next_offset
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
@@ -192,10 +218,13 @@ class BackupStore(SegmentStore):
             known = self._partition(topic_partition)
             known.next_offset = max(known.next_offset, position)
 
+    def wants_all(self) -> bool:
+        return time.monotonic() >= self._due
+
     def complete_commit(self, *, is_last: bool) -> None:
         if is_last:
             ask_coordinator(lambda: self._write(is_last=True))
-        elif time.monotonic() >= self._due:
+        elif self.wants_all():
             try:
                 self._write(is_last=False)
                 if self._follows:

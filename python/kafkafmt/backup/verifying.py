@@ -21,6 +21,7 @@ from kafkafmt._util.user_errors import UserError
 from kafkafmt.backup.listing import segments_of
 from kafkafmt.jobs.verify import check_file
 from kafkafmt.log.segment import Segment, segment_file_name
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage import OpenFile, StoragePath, storage_of
 from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.generations import (
@@ -32,7 +33,8 @@ from kafkafmt.storage.backups.generations import (
 )
 from kafkafmt.storage.backups.manifest import SEGMENTS_FOLDER, BackedUpSegment, Manifest, StoredFile
 from kafkafmt.storage.backups.sealing import Unwraps, chunked_file, object_path
-from kafkafmt.storage.chunks import ChunkCache, StoredObjectError
+from kafkafmt.storage.chunks import ChunkCache
+from kafkafmt.storage.keys import KeyRingError
 
 _READ_BYTES = 4 * MIB
 _AT_ONCE = 4
@@ -133,13 +135,16 @@ class Verification:
             place = Path(temporary) / f"{check.topic}-{check.partition}"
             place.mkdir()
             log = place / segment_file_name(segment.base_offset)
-            is_whole = True
+            is_whole, decrypts = True, check.is_decrypted
             for suffix, file in segment.files.items():
                 reader = _ObjectReader(object_path(self.folder, segment, suffix), segment, suffix, file)
                 try:
                     check.stored_bytes += reader.fetch(place / "stored")
-                    if check.is_decrypted:
+                    if decrypts:
                         reader.restore(place / "stored", log.with_suffix(suffix), backup_id, self.key_ring)
+                except KeyRingError as error:
+                    check.findings.append(str(error))
+                    is_whole = decrypts = False  # all files of a segment have the same key
                 except (OSError, UserError) as error:
                     if isinstance(error, OSError) and str(error.filename).startswith(temporary):
                         raise

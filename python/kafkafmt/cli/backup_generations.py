@@ -90,7 +90,10 @@ def list_backup(folder: StoragePath, as_json: bool) -> int:
             )
             for one in found
         ]
-        print_table(columns, rows)
+        if rows:
+            print_table(columns, rows)
+        else:
+            notify("the backup has no generation")
     failed = [one.error for one in found if one.error is not None]
     for error in failed:
         notify(f"cannot be read: {error}")
@@ -203,6 +206,11 @@ def prune_backup(folder: StoragePath, keep: float, grace: float, dry_run: bool, 
     if dry_run:
         for path in report.objects:
             echo(path)
+    if report.young_objects:
+        notify(
+            f"kept for --grace: {in_words(report.young_objects, 'object')} that no generation names; a prune after "
+            f"{time_in_words(report.due_ms)} deletes them"
+        )
     waiting = ""
     if report.waiting:
         waiting = f", {len(report.waiting):,} of them until a later one is as old as --grace, or 10 minutes"

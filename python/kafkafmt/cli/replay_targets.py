@@ -89,7 +89,7 @@ class ReplayClusterTarget:
         from kafkafmt.net import Producer
         from kafkafmt.types import Codec as AnyCodec
 
-        if address.patterns or len(address.topics) > 1:
+        if address.expressions or len(address.topics) > 1:
             raise ReplayError(f"{address}: expected at most one topic after the slash")
         self._only_topic = address.topics[0] if address.topics else None
         self._repartitions = repartitions

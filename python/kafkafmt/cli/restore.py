@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkafmt._util.names import some_names
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.mirror_options import MirrorAddressType, running_options
 from kafkafmt.cli.options import (
@@ -152,8 +154,8 @@ def restore(
     URI may also be a log directory, or tiered storage (tiered+URI). The groups are then those of its
     __consumer_offsets. Requires pip install 'kafkafmt[backup]'.
 
-    Exit status: 0; 1 if a partition was stopped or did not reach its end, or if a group has members; 2 if the restore
-    could not start or continue.
+    Exit status: 0; 1 if a partition was stopped or did not reach its end, if a group has members, or if --dry-run finds
+    that objects are missing; 2 if the restore could not start or continue.
     """
     if has_no_groups and groups is not None:
         raise click.UsageError("--groups contradicts --no-groups")
@@ -187,8 +189,9 @@ def restore(
             running = stack.enter_context(open_restore(options))
             if is_dry:
                 running.check()
-                _print_plan(running, as_json=as_json)
-                return 0
+                findings = _quick_findings(running)
+                _print_plan(running, findings, as_json=as_json)
+                return 1 if findings else 0
             stack.enter_context(ended_by_signals(running.end))
             freeze_start()
             stack.callback(gc.unfreeze)  # the caller may be another program
@@ -202,10 +205,24 @@ def restore(
     return 1 if is_incomplete or running.restored_groups.refused else 0
 
 
-def _print_plan(running: Restore, *, as_json: bool) -> None:
+def _quick_findings(running: Restore) -> list[str]:
+    """Return the objects of the restored topics that are missing or have another size, by a listing of the backup."""
+    from kafkafmt.backup import Verification
+
+    origin = running.origin
+    if origin.backup is None:
+        return []
+    topics = {plan.topic for plan in running.topics}
+    checks = Verification(origin.backup, origin.generation, is_quick=True).run()
+    return [f"{check.path}: {line}" for check in checks if check.topic in topics for line in check.findings]
+
+
+def _print_plan(running: Restore, findings: list[str], *, as_json: bool) -> None:
     plan = running.plan_as_dict()
+    for line in findings:
+        notify(f"finding: {line}")
     if as_json:
-        print_json(plan)
+        print_json({**plan, "findings": findings})
         return
     for topic in running.topics:
         bounds = [one for partition, one in running.bounds().items() if partition.topic == topic.topic]
@@ -225,6 +242,18 @@ def _notify_refused(running: Restore) -> None:
     for topic in running.topics:
         for name, reason in topic.refused.items():
             notify(f"topic {topic.target} is without {name}: {reason}")
+
+
+def _alteration(kept: Mapping[str, str | None]) -> str:
+    """Return the options of kafka-configs.sh that set properties, or reset those that are None.
+
+    >>> _alteration({"retention.ms": "3600000", "retention.bytes": None})
+    '--add-config retention.ms=3600000 --delete-config retention.bytes'
+    """
+    added = ",".join(f"{name}={value}" for name, value in kept.items() if value is not None)
+    deleted = ",".join(name for name, value in kept.items() if value is None)
+    parts = (f"--add-config {added}" if added else "", f"--delete-config {deleted}" if deleted else "")
+    return " ".join(filter(None, parts))
 
 
 def _print_summary(running: Restore, *, as_json: bool) -> None:
@@ -268,12 +297,13 @@ def _print_summary(running: Restore, *, as_json: bool) -> None:
         parts.append(f"possibly doubled: {in_words(statistics.possibly_doubled, 'record')}")
     echo("restored " + "; ".join(parts))
     _notify_refused(running)
+    topics: dict[str, list[str]] = {}  # by what deletes their records as before
     for target, kept in running.kept_retention.items():
-        values = ", ".join(
-            f"{name}={'the default' if value is None else value}" for name, value in kept.items()
-        )
+        topics.setdefault(_alteration(kept), []).append(target)
+    for alteration, targets in topics.items():
         notify(
-            f"topic {target} deletes no records: set {values} to delete as before, or restore with --set-retention"
+            f"no records are deleted of {in_words(len(targets), 'topic')}: {some_names(targets)}; kafka-configs.sh "
+            f"--alter --topic NAME {alteration} sets the retention of the backup, and so does --set-retention"
         )
     for group in groups.refused:
         notify(f"group {group} has members at the target: its offsets were not restored")

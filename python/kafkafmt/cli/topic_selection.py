@@ -162,12 +162,11 @@ class SelectedTopics(SelectedSource):
         self._counts = _Counts()
         cluster = self._connect()
         try:
-            topics = [name for name in cluster.topic_names() if self._address.matches(name)]
-            missing = sorted({*self._address.topics} - {*topics})
-            if missing or not topics:
-                what = f"no topic {', '.join(missing)}" if missing else "no topic matches"
-                raise MirrorError(f"{self._address}: {what}")
-            partitions = cluster.partitions(topics)
+            names = cluster.topic_names()
+            missing = self._address.missing(names)
+            if missing is not None:
+                raise MirrorError(f"{self._address}: {missing}")
+            partitions = cluster.partitions(filter(self._address.matches, names))
             self._bounds = cluster.bounds(partitions, is_committed=selection.is_committed)
             self._starts: dict[TopicPartition, int] = {}
             self._bound(cluster, selection.times)
@@ -188,7 +187,7 @@ class SelectedTopics(SelectedSource):
 
     @property
     def name(self) -> str:
-        return f"{SCHEME}{self._cluster_id}/{self._address.topics_text}"
+        return f"{SCHEME}{self._cluster_id}/{','.join((*self._address.topics, *self._address.expressions))}"
 
     @property
     def kind(self) -> Literal["cluster"]:

@@ -14,6 +14,7 @@ from _kafkafmt.wire.layout import CRC_LENGTH, CRC_OFFSET, LOG_OVERHEAD
 from kafkafmt._util.steps import LargeRead, Steps
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.segment import Segment
+from kafkafmt.records.lost import LostBytesError
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.storage import RemotePath
 from kafkafmt.types import Codec
@@ -158,8 +159,11 @@ class OpenSegment:
         return size if size > LARGE_BATCH_BYTES and (end is None or position + size <= end) else 0
 
     def head(self, position: int) -> bytes:
-        """Return the first bytes of the batch at `position`. The CRC in them identifies the batch."""
-        return bytes(self.records.read_at(position, HEAD_BYTES))
+        """Return the first bytes of the batch at `position`. The CRC in them identifies the batch. Empty if lost."""
+        try:
+            return bytes(self.records.read_at(position, HEAD_BYTES))
+        except LostBytesError:
+            return b""
 
     def find_steps(self, offset: int) -> Steps[np.void | None]:
         """Find the row, in the shallow index, of the first batch that ends at `offset` or later; None if none does.

@@ -30,6 +30,7 @@ from kafkafmt.log.indexes import (
 from kafkafmt.records.base import Records, RunFilter
 from kafkafmt.records.decoding import locate
 from kafkafmt.records.file import SEGMENT_NAME, FileRecords
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.records.runs import expected_of_last, first_misplaced, first_offset
 from kafkafmt.records.trimming import base_offset_of
@@ -288,14 +289,14 @@ class Segment:
     def read_sidecar(self, suffix: str) -> bytes | None:
         """Read the file with `suffix` (`.index`) beside a listed segment; empty if the listing has no such file.
 
-        Returns None if the file was deleted since, or has another size. Raises OSError.
+        Returns None if the file was deleted since, has another size, or its object is lost. Raises OSError.
         """
         size = (self.sidecar_sizes or {}).get(suffix)
         if size is None:
             return b""
         try:
             data = read_file(self.path.with_suffix(suffix))
-        except FileNotFoundError:
+        except (FileNotFoundError, StoredObjectError):
             return None
         return data if len(data) == size else None
 

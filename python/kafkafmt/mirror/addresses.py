@@ -26,15 +26,16 @@ _ALL_TOPICS = rf"^(?!__|{re.escape(OFFSET_MAP_TOPIC)}$).*$"
 
 @dataclass(frozen=True)
 class ClusterAddress:
-    """A cluster and its selected topics: names, and regular expressions that match whole names.
+    """A cluster and its selected topics: names, regular expressions that match whole names, and globs.
 
-    Without either, all topics are selected except Kafka's own, whose names begin with two underscores, and the default
+    Without any, all topics are selected except Kafka's own, whose names begin with two underscores, and the default
     topic for offset maps.
     """
 
     servers: tuple[str, ...]
     topics: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    globs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{_SCHEME}{','.join(self.servers)}" + (f"/{self.topics_text}" if self.topics_text else "")
@@ -45,37 +46,59 @@ class ClusterAddress:
         >>> parse_address("kafka://localhost:9092").with_topics(["orders", "page-*"]).matches("page-views")
         True
         """
-        if self.topics or self.patterns:
+        if self.topics_text:
             raise ValueError(
                 f"expected no topics in the address of the cluster, too, found {self.topics_text}"
             )
-        names, globs = [], []
-        for one in topics:
-            if _TOPIC.fullmatch(one):
-                names.append(one)
-            else:
-                globs.append(translate(one))
-        return replace(self, topics=tuple(names), patterns=tuple(globs))
+        given = tuple(topics)
+        names = tuple(one for one in given if _TOPIC.fullmatch(one))
+        return replace(self, topics=names, globs=tuple(one for one in given if one not in names))
 
     @property
     def topics_text(self) -> str:
-        """Names and regular expressions, with commas between them, names first."""
-        return ",".join((*self.topics, *self.patterns))
+        """Names, globs and regular expressions as they were given, with commas between them."""
+        return ",".join((*self.topics, *self.globs, *self.patterns))
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The regular expressions, also those of globs."""
+        return (*map(translate, self.globs), *self.patterns)
 
     @property
     def pattern(self) -> str | None:
         """One regular expression that matches the selected topics, for a subscription; None if only names are given."""
-        if self.topics and not self.patterns:
+        expressions = self.expressions
+        if self.topics and not expressions:
             return None
-        if not self.patterns:
+        if not expressions:
             return _ALL_TOPICS
-        return "^(?:" + "|".join((*map(re.escape, self.topics), *self.patterns)) + ")$"
+        return "^(?:" + "|".join((*map(re.escape, self.topics), *expressions)) + ")$"
 
     def matches(self, topic: str) -> bool:
         """Return whether a topic of that name is selected."""
-        if self.topics or self.patterns:
-            return topic in self.topics or any(re.fullmatch(one, topic) for one in self.patterns)
+        if self.topics_text:
+            return topic in self.topics or any(re.fullmatch(one, topic) for one in self.expressions)
         return re.fullmatch(_ALL_TOPICS, topic) is not None
+
+    def missing(self, found: Iterable[str]) -> str | None:
+        """Return what is missing: names without a topic, or a glob or regular expression that matches none; or None.
+
+        found: the names of all topics.
+
+        >>> parse_address("kafka://localhost:9092").with_topics(["orders", "page-*"]).missing(["orders"])
+        "no topic matches 'page-*'"
+        """
+        there = {*found}
+        names = sorted({*self.topics} - there)
+        if names:
+            return f"no topic {', '.join(names)}"
+        if not self.topics_text and not any(map(self.matches, there)):
+            return "no topic matches"
+        given = zip((*self.globs, *self.patterns), self.expressions, strict=True)
+        for one, expression in given:
+            if not any(re.fullmatch(expression, topic) for topic in there):
+                return f"no topic matches {one!r}"
+        return None
 
 
 Address: TypeAlias = ClusterAddress | StoragePath
@@ -88,7 +111,7 @@ def parse_address(text: str) -> Address:
     opened, and ImportError without PyArrow.
 
     >>> parse_address("kafka://localhost:9092/orders,clicks-.*")
-    ClusterAddress(servers=('localhost:9092',), topics=('orders',), patterns=('clicks-.*',))
+    ClusterAddress(servers=('localhost:9092',), topics=('orders',), patterns=('clicks-.*',), globs=())
     """
     if not text.startswith(_SCHEME):
         if not text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ from kafkafmt.mirror.group_name import is_derived_group
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+# A text with other characters may be a regular expression.
+_NAME = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,15 @@ class GroupSelection:
         if not names:
             raise MirrorError("--groups: expected a name or a regular expression, found nothing")
         return cls(tuple(names))
+
+    def missing(self, groups: Iterable[str]) -> list[str]:
+        """Return the names that no group has. A regular expression may match none.
+
+        >>> GroupSelection.parsed("readers,writers,app-.*").missing(["readers"])
+        ['writers']
+        """
+        there = {*groups}
+        return [name for name in self.names if _NAME.fullmatch(name) and name not in there]
 
     def matches(self, group: str) -> bool:
         """Return whether a group is selected."""

@@ -50,6 +50,7 @@ class GroupSync:
         self._names = names
         self._loaded: set[TopicPartition] = set()
         self._failed: set[str] = set()  # groups whose last sync failed
+        self._missing: list[str] = []  # groups that the last sync did not find
 
     def __call__(self) -> None:
         """Commit offsets of groups that have moved. Raises KafkaError if the source does not list its groups.
@@ -61,7 +62,13 @@ class GroupSync:
         self._loaded.clear()
         committed = 0
         failed: set[str] = set()
-        for group in ask_coordinator(self._source.consumer_groups):
+        groups = ask_coordinator(self._source.consumer_groups)
+        missing = self._selection.missing(groups)
+        if missing != self._missing:
+            self._missing = missing
+            for one in missing:
+                _log.warning("a group is not at the source yet, and is waited for", group=one)
+        for group in groups:
             if group == self._own_group or not self._selection.matches(group):
                 continue
             try:

@@ -300,7 +300,7 @@ class Mirror:
     def _note_gone(self, gone: OffsetsGone) -> None:
         self.statistics.gone.append(gone)
         _log.error(
-            "offsets were deleted at the source before they were mirrored",
+            "offsets were deleted at the source before they were read",
             topic=gone.topic_partition.topic,
             partition=gone.topic_partition.partition,
             from_offset=gone.from_offset,
@@ -479,7 +479,7 @@ class Mirror:
             if reached < goal:
                 self.statistics.unreached.append(Unreached(one, reached, goal))
                 _log.error(
-                    "a partition was not mirrored to the end that it had at the start",
+                    "a partition did not reach the end that it had at the start",
                     partition=str(one),
                     from_offset=reached,
                     to_offset=goal,

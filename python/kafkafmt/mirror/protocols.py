@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # Returned by `Target.resume_offset`: begin at the source's first offset, whatever the options say.
 FROM_START = -1
 
+# Logged by a source that follows, if a name or a pattern matches no topic.
+WAITED_FOR = "topics are not there yet, and are waited for"
+
 
 class SourceRun(NamedTuple):
     """Batches of a partition to be mirrored, in order. They are valid until the source yields the next value.

@@ -9,6 +9,7 @@ a preallocated segment. Any other bytes that are not a batch are an error, which
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from abc import ABC, abstractmethod
@@ -31,6 +32,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.channel import COPY_BYTES, raise_truncated, write_bytes
 from kafkafmt.records.decoding import locate_in_chunks
+from kafkafmt.records.lost import LostBytesError, find_batch_beyond_loss, read_before_loss
 from kafkafmt.records.runs import sound_part
 from kafkafmt.records.search import find_valid_batch
 from kafkafmt.types import CodecLike, TopicPartition, as_codec, as_topic_partition, check_int
@@ -203,7 +205,8 @@ class Records(ABC):
     ) -> Iterator[BatchRun]:
         wanted = run_bytes
         while position < self.end_position:
-            data = self.read_at(position, min(wanted, self.end_position - position), memory)
+            asked = min(wanted, self.end_position - position)
+            data, lost = read_before_loss(self.read_at, position, asked, memory)
             run, consumed, needed, zeros, error = scan(data, position)
             if len(run):
                 yield run
@@ -217,6 +220,8 @@ class Records(ABC):
             if len(run):
                 if error is not None:
                     return
+            elif lost is not None:
+                raise lost
             elif wanted < needed <= min(self.end_position - position, most_bytes):
                 wanted = needed
             else:
@@ -281,7 +286,10 @@ class Records(ABC):
     def is_zero_from(self, position: int) -> bool:
         """Return whether all bytes from `position` on are zeros."""
         while position < self.end_position:
-            data = self.read_at(position, min(RUN_BYTES, self.end_position - position))
+            try:
+                data = self.read_at(position, min(RUN_BYTES, self.end_position - position))
+            except LostBytesError:
+                return False
             if np.frombuffer(data, np.uint8).any():
                 return False
             position += len(data)
@@ -470,9 +478,10 @@ class Records(ABC):
         if error.position is None:
             raise ValueError("error: expected one with a position, found None")
         after, end = error.next_position, self.end_position
-        if after is not None and find_valid_batch(self.read_at, after, end, only_here=True) == after:
-            return after
-        return find_valid_batch(self.read_at, error.position + 1, end)
+        with contextlib.suppress(LostBytesError):
+            if after is not None and find_valid_batch(self.read_at, after, end, only_here=True) == after:
+                return after
+        return find_batch_beyond_loss(self.read_at, error.position + 1, end)
 
 
 @dataclass(frozen=True, eq=False)

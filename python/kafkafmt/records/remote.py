@@ -26,6 +26,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
 from kafkafmt.records.channel import TruncatedFileError, write_bytes
 from kafkafmt.records.file import check_range, partition_of_segment
+from kafkafmt.records.lost import LostBytesError, StoredObjectError
 from kafkafmt.records.retries import NO_RETRIES, Retries, StoreError
 from kafkafmt.types import TopicPartition, check_int
 
@@ -110,7 +111,8 @@ class RemoteRecords(Records, Closing):
     retries: how often and for how long failed requests are repeated; by default they are not.
 
     Opening raises OSError. Reading raises EOFError if the file has become shorter, and OSError if it fails. Both name
-    the `uri`. That EOFError is also an OSError.
+    the `uri`. That EOFError is also an OSError. A file of a view may have objects that are missing or damaged: reading
+    their bytes raises LostBytesError.
     """
 
     is_remote = True
@@ -176,7 +178,7 @@ class RemoteRecords(Records, Closing):
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview:
         """Read up to `size` bytes from `position` in the file; fewer at its end. `memory` is not used.
 
-        Raises EOFError and OSError, as the class says, and ValueError for a position or a size below 0.
+        Raises EOFError, OSError and LostBytesError, as the class says, and ValueError for a position or a size below 0.
         """
         check_int("position", position, 0)
         check_int("size", size, 0)
@@ -191,6 +193,17 @@ class RemoteRecords(Records, Closing):
             return chunk[position - start : position - start + size]
 
     def _chunk_from(self, position: int, size: int) -> memoryview:
+        """Do `_fetch`. If bytes that are only read ahead are lost, nothing is read ahead."""
+        try:
+            return self._fetch(position, size)
+        except StoredObjectError:
+            pass
+        try:
+            return self._fetch(position, size, reads_ahead=False)
+        except StoredObjectError as error:
+            raise self.with_source(LostBytesError.of(error, position, self.end_position)) from error
+
+    def _fetch(self, position: int, size: int, *, reads_ahead: bool = True) -> memoryview:
         """Return a chunk of at least `size` bytes from `position`. Bytes of the last chunk are not fetched again.
 
         It is kept, unless it is one batch that is larger than the largest chunk.
@@ -200,7 +213,7 @@ class RemoteRecords(Records, Closing):
         if start <= position <= start + 2 * len(last):
             kept = last[position - start :]
             ahead = min(max(2 * len(last), _LEAST_READ_BYTES), most)
-        wanted = min(max(size, ahead), self.end_position - position)
+        wanted = min(max(size, ahead), self.end_position - position) if reads_ahead else size
         self._read_ahead.make_room(self._chunk, wanted)
         try:
             chunk = memoryview(bytearray(wanted))
@@ -347,7 +360,7 @@ class RemoteFile:
 
 def file_system_error(error: Exception, what: str, uri: str) -> OSError:
     """Return the error of a file system as an OSError of one line. what: the failure; uri: the file."""
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError | StoredObjectError):
         return error
     first, _, _ = str(error).partition("\n")
     number = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EIO

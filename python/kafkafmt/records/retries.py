@@ -86,7 +86,7 @@ class Retries:
             try:
                 return request()
             except Exception as error:
-                if not is_transient(error):
+                if isinstance(error, StoreError) or not is_transient(error):  # or it was repeated already
                     raise
                 wait = random.uniform(0, min(_FIRST_WAIT_SECONDS * 2**attempt, _MOST_WAIT_SECONDS))
                 took = time.monotonic() - began

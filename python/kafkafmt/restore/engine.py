@@ -52,7 +52,7 @@ _INIT_SECONDS = 60.0
 class Restore:
     """A restore that is planned, and may be run.
 
-    topics: what is restored, and how. groups: the offsets that groups had.
+    topics: what is restored, and how. groups: the offsets that groups had. origin: where they are read.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Restore:
         mirror_options: MirrorOptions,
         groups: Groups,
     ) -> None:
-        self._options, self._origin, self._cluster = options, origin, cluster
+        self._options, self.origin, self._cluster = options, origin, cluster
         self._source, self._mirror_options = source, mirror_options
         self._mirror: Mirror | None = None
         self._is_ending = False
@@ -98,13 +98,13 @@ class Restore:
             # Ranges of transactions that are open or were aborted show, too, that a restore began a topic: one that
             # was killed before it could commit.
             begun = TopicOffsetMapStore(
-                place.removeprefix(OFFSET_MAP_PREFIX), self._origin.name, self._cluster, "read_uncommitted"
+                place.removeprefix(OFFSET_MAP_PREFIX), self.origin.name, self._cluster, "read_uncommitted"
             )
         elif not Path(place).exists():
             self._target.ensure_restorable(self.topics, None)  # a dry run makes no file
             return
         else:
-            begun = FileOffsetMapStore(Path(place), self._origin.name)
+            begun = FileOffsetMapStore(Path(place), self.origin.name)
         try:
             self._target.ensure_restorable(self.topics, begun)
         finally:
@@ -133,7 +133,7 @@ class Restore:
 
     def _ensure_transactions(self) -> None:
         """Raise RestoreError if the target takes no transactions: before topics are created."""
-        prefix = derived_group(self._origin.name, self._cluster.id)
+        prefix = derived_group(self.origin.name, self._cluster.id)
         settings = {"acks": "all", "enable_idempotence": True, "transactional_id": f"{prefix}-check"}
         producer = Producer(**{**self._cluster.config_of(Producer), **settings})
         try:
@@ -154,7 +154,7 @@ class Restore:
 
     def _finish(self) -> None:
         complete = [plan for plan in self.topics if plan.topic not in self.incomplete_topics]
-        store = open_offset_store(self._mirror_options, self._origin.name, self._cluster)
+        store = open_offset_store(self._mirror_options, self.origin.name, self._cluster)
         offsets = OffsetMap(store, self._names)
         try:
             groups = selected_groups(self.groups, self._options.groups, {plan.topic for plan in complete})
@@ -174,8 +174,8 @@ class Restore:
         bounds = self.bounds()
         partitions = {str(one): {"start": start, "end": end} for one, (start, end) in sorted(bounds.items())}
         return {
-            "source": str(self._origin.path),
-            "generation": self._origin.generation,
+            "source": str(self.origin.path),
+            "generation": self.origin.generation,
             "topics": [plan.as_dict() for plan in self.topics],
             "partitions": partitions,
             "groups": sorted(self.groups),
@@ -225,6 +225,9 @@ def open_restore(options: RestoreOptions) -> Iterator[Restore]:
             raise RestoreError(unused[0])
         mirror_options = replace(mirror_options, topic_names=names)
         groups = selected_groups(groups, options.groups, source.selected_topics())
+        missing = [] if options.groups is None else options.groups.missing(groups)
+        if missing:
+            raise RestoreError(f"--groups: no group {', '.join(missing)} with offsets in the restored topics")
         cluster = MirrorCluster(options.target, options.target_config)
         stack.callback(cluster.close)
         yield Restore(options, origin, cluster, source, mirror_options, groups)

@@ -17,7 +17,7 @@ from kafkafmt.restore.errors import RestoreError
 from kafkafmt.storage import StoragePath, is_uri, storage_path
 from kafkafmt.storage.backups.generations import is_backup, read_chosen, read_identity
 from kafkafmt.storage.backups.manifest import BACKUP_FILE, GroupOffset
-from kafkafmt.storage.locations import VIEW_OPTIONS, view_of, with_view_option
+from kafkafmt.storage.locations import VIEW_OPTIONS, view_of, with_view_option, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,12 +38,14 @@ class RestoredFrom:
     name: identifies the source and its end: a restore with another name does not continue this one.
     generation: of a backup; None for another folder.
     groups: the committed offsets of groups.
+    backup: the folder of the backup; None for another folder.
     """
 
     path: StoragePath
     name: str
     generation: str | None
     groups: Mapping[str, tuple[GroupOffset, ...]]
+    backup: StoragePath | None = None
 
 
 def find_source(options: RestoreOptions) -> RestoredFrom:
@@ -82,12 +84,17 @@ def _of_backup(base: StoragePath, settings: Mapping[str, str], end: str) -> Rest
     manifest = read_chosen(base, settings.get("generation"))
     name = f"restore of backup {identity.id} generation {manifest.name}{end}"
     path = view_of("backup", base, {**settings, "generation": manifest.name})
-    return RestoredFrom(path, name, manifest.name, manifest.groups)
+    return RestoredFrom(path, name, manifest.name, manifest.groups, base)
 
 
 def _without_view(text: str) -> tuple[str, dict[str, str]]:
-    """Return the URI of a backup's folder, and the options of the view."""
+    """Return the URI of a backup's folder, and the options of the view. Raises RestoreError for a path in the view."""
     uri, mark, query = text[len(_BACKUP) :].partition("?")
+    uri, _, within = uri.partition("!")
+    if within.strip("/"):
+        raise RestoreError(
+            f"{without_secrets(text)}: expected a backup, found {within.strip('/')} in one: --topics selects topics"
+        )
     settings = dict(parse_qsl(query, keep_blank_values=True))
     of_view = {name: settings.pop(name) for name in VIEW_OPTIONS if name in settings}
     return (f"{uri}{mark}{urlencode(settings)}" if settings else uri), of_view

@@ -9,7 +9,6 @@ files.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import threading
 from bisect import bisect_right
@@ -18,10 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.errors import CorruptRecordError
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.records.remote import file_system_error, file_system_errors
 from kafkafmt.storage.paths import StoragePath
 
@@ -36,19 +36,6 @@ _REQUEST_BYTES = 8 * MIB
 _CACHE_BYTES = 64 * MIB
 _OPEN_FILES = 32
 _IDS = itertools.count()
-
-
-class StoredObjectError(OSError):
-    """An object of a store is missing, damaged, or cannot be decoded. The message is one line and names the object."""
-
-    def __init__(self, path: object, message: str) -> None:
-        super().__init__(errno.EIO, message, str(path))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.filename, self.strerror)
-
-    def __str__(self) -> str:
-        return f"{self.filename}: {self.strerror}"
 
 
 @dataclass(frozen=True)
@@ -300,37 +287,51 @@ class ChunkedFile:
         while end < min(last + 1, number + most, count) and self.cache.get(self._id, end) is None:
             end += 1
         positions = self.index.stored_positions
-        stored = memoryview(self._stored(positions[number], positions[end] - positions[number]))
+        position, size = positions[number], positions[end] - positions[number]
+        stored = memoryview(self.cache.read(self._id, self.path, self.start + position, size))
         self._fetched_to = end
-        chunks = []
+        chunks: list[bytes | memoryview] = []
         for one in range(number, end):
-            begin = positions[one] - positions[number]
-            chunks.append(self._decoded(stored[begin : begin + self.index.stored_sizes[one]], one))
+            try:
+                if positions[one + 1] - position > len(stored):
+                    raise self._truncated(position, size, len(stored))
+                chunk = stored[positions[one] - position : positions[one + 1] - position]
+                chunks.append(self._decoded(chunk, one))
+            except StoredObjectError:
+                if one == number:
+                    raise
+                break  # the chunks before it can be read
             self.cache.put(self._id, one, chunks[-1])
         return chunks
 
     def _stored(self, position: int, size: int) -> bytes:
         found = self.cache.read(self._id, self.path, self.start + position, size)
         if len(found) < size:
-            chunk = bisect_right(self.index.stored_positions, position + len(found)) - 1
-            raise StoredObjectError(
-                self.path,
-                f"the object is truncated in chunk {chunk} of {len(self.index.stored_sizes)}: expected {size} bytes at "
-                f"position {self.start + position}, found {len(found)}",
-            )
+            raise self._truncated(position, size, len(found))
         return found
+
+    def _truncated(self, position: int, size: int, found: int) -> StoredObjectError:
+        """Return the error of an object that ends `found` bytes after `position`, where `size` were requested."""
+        end = position + found
+        chunk = bisect_right(self.index.stored_positions, end) - 1
+        message = (
+            f"the object is truncated in chunk {chunk} of {len(self.index.stored_sizes)}: expected {size} bytes at "
+            f"position {self.start + position}, found {found}"
+        )
+        lost_start = chunk * self.index.chunk_bytes if self.transforms else end
+        return StoredObjectError(self.path, message, (lost_start, self.size))
 
     def _decoded(self, chunk: memoryview, number: int) -> bytes | memoryview:
         place = f"chunk {number} of {len(self.index.stored_sizes)}"
+        first, expected = number * self.index.chunk_bytes, self.index.original_size(number)
+        lost = first, first + expected
         decoded: bytes | memoryview = chunk
         try:
             for transform in self.transforms:
                 decoded = transform.decode(memoryview(decoded), number)
         except CorruptRecordError as error:
-            raise StoredObjectError(self.path, f"{place} cannot be decoded: {error.message}") from error
-        expected = self.index.original_size(number)
+            raise StoredObjectError(self.path, f"{place} cannot be decoded: {error.message}", lost) from error
         if len(decoded) != expected:
-            raise StoredObjectError(
-                self.path, f"{place}: expected {expected} original bytes, found {len(decoded)}"
-            )
+            message = f"{place}: expected {expected} original bytes, found {len(decoded)}"
+            raise StoredObjectError(self.path, message, lost)
         return decoded

@@ -216,7 +216,7 @@ class RemoteStorage:
         source.unlink()
 
     def put_unless(self, source: Path, path: RemotePath, there: RemotePath) -> None:
-        """Move a complete local file here as `put` does, unless the file `there` exists. Raises FileExistsError then.
+        """Move a complete local file here as `put` does. Raises FileExistsError if the file `there` is, and has bytes.
 
         It is looked up immediately before the file is published, also if this process was suspended meanwhile. If
         `there` is `path`, a file with the same bytes is no error.

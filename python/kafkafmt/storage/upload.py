@@ -37,8 +37,9 @@ _ONE_REQUEST_BYTES = 5 * 1024 * 1024
 class Upload:
     """An upload to `path`, whose URI is for errors. Failed attempts are repeated from the start of the file.
 
-    unless: the path of a file whose presence forbids the upload. It is looked up immediately before the file is
-    published. If it is `path`, a file with the same bytes is no error: the answer to an earlier attempt may be lost.
+    unless: the path of a file whose presence forbids the upload, except if it is empty. It is looked up immediately
+    before the file is published. If it is `path`, a file with the same bytes is no error: the answer to an earlier
+    attempt may be lost.
     """
 
     filesystem: FileSystem
@@ -100,7 +101,7 @@ class Upload:
         if self.unless is None:
             return False
         found = self.filesystem.get_file_info(self.unless)
-        if not found.is_file:
+        if not found.is_file or not found.size:
             return False
         if self.unless != self.path or found.size != size or not self._has_bytes(source, size):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.unless)

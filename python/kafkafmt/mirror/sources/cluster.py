@@ -31,7 +31,7 @@ from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import Membership, Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import WAITED_FOR, Membership, Source, SourceRun, SourceTopic
 from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
@@ -70,7 +70,7 @@ class ClusterSource(Source):
 
     group: the consumer group that shares the partitions and keeps the offsets.
 
-    Raises MirrorError if no topic matches, or a named topic does not exist, unless the mirror follows.
+    Raises MirrorError if a named topic does not exist, or a pattern matches no topic, unless the mirror follows.
     """
 
     def __init__(
@@ -93,13 +93,11 @@ class ClusterSource(Source):
         self._handed_out_bytes = 0
         self.on_revoke: OnRevoked = lambda _: {}
         self._is_closing = False
-        if address.pattern is not None and not any(map(address.matches, cluster.topic_names())):
-            if not options.is_following:
-                raise MirrorError(f"{address}: no topic matches")
-            _log.warning("no topic matches yet", source=str(address))
-        missing = [] if address.pattern is not None else sorted({*address.topics} - {*cluster.topic_names()})
-        if missing and not options.is_following:
-            raise MirrorError(f"{address}: no topic {', '.join(missing)}")
+        missing = address.missing(cluster.topic_names())
+        if missing is not None and not options.is_following:
+            raise MirrorError(f"{address}: {missing}")
+        if missing is not None:
+            _log.warning(WAITED_FOR, source=str(address), missing=missing)
         fetch_bytes = options.memory.fetch_bytes
         defaults: dict[str, Any] = {
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,

@@ -24,7 +24,7 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.log.topics import is_internal_topic, left_out_in_words, selection_error, topic_matches
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import WAITED_FOR, Source, SourceRun, SourceTopic
 from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
@@ -71,8 +71,7 @@ class DirectorySource(Source):
         self._warned: set[str] = set()
         self._listed = float("-inf")
         self._list()
-        if not options.is_following:
-            self._ensure_topics(path)
+        self._check_topics(path)
         if not self._readers:
             if not options.is_following or nested_log_directory(path) is not None:
                 if self._folders.folders:
@@ -243,11 +242,14 @@ class DirectorySource(Source):
     def _no_topics_message(self, path: StoragePath) -> str:
         return f"{path}: no topic is here but those whose names begin with two underscores"
 
-    def _ensure_topics(self, path: StoragePath) -> None:
-        """Raise MirrorError if a name or a glob matches no topic."""
+    def _check_topics(self, path: StoragePath) -> None:
+        """Raise MirrorError if a name or a glob matches no topic; a mirror that follows warns of it."""
         error = selection_error(self._folders.folders, self._options.topics, is_empty=False)
-        if error is not None and self._folders.folders:
+        if error is None or not self._folders.folders:
+            return
+        if not self._options.is_following:
             raise MirrorError(f"{path}: {error}")
+        _log.warning(WAITED_FOR, source=str(path), missing=error)
 
     def _end(self, reader: LogReader) -> None:
         """Make a new reader end before the end of its log, by the options or as a subclass wants it."""
@@ -267,7 +269,7 @@ class DirectorySource(Source):
                 continue
             if reader.overlaps:
                 _log.warning(
-                    "segments have offsets of segments before them: each offset is mirrored once",
+                    "segments have offsets of segments before them: each offset is read once",
                     partition=str(topic_partition),
                     segments=len(reader.overlaps),
                 )

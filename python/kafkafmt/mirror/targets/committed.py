@@ -30,6 +30,7 @@ def committed_records(cluster: MirrorCluster, topic_partition: TopicPartition, f
     config = {
         **cluster.config_of(RawConsumer),
         "group_id": None,
+        "enable_auto_commit": False,
         "isolation_level": "read_committed",
         "trim_first_batch": False,
         "metrics_enabled": False,

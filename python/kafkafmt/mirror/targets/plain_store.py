@@ -4,6 +4,9 @@ An object store cannot append to a file, so a segment is stored whole: its index
 last. A partition continues at the end of its last `.log`, so the `.log` files of a partition are stored in order. Files
 that a killed mirror stored without a `.log` are stored again, or are ignored by readers.
 
+A partition without records gets an empty `.log`, as in a local folder: without it readers see no partition. It is
+stored once the first records would be stored, so that other partitions need none. The first segment may replace it.
+
 A store has no locks. A mirror that was suspended may continue after another one has taken over its partitions. So a
 `.log` never replaces one of other bytes: the first batch that is not stored yet has the same offset for both mirrors.
 No store decides between two writers, so the `.log` is looked up immediately before each request that publishes a file.
@@ -12,6 +15,7 @@ No store decides between two writers, so the `.log` is looked up immediately bef
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -87,6 +91,9 @@ class PlainStore(SegmentStore):
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._is_committed = options.is_committed
         self._begins: dict[TopicPartition, int] = {}  # positions of the source
+        self._interval = options.sealing.interval
+        # Partitions without a segment: when they get an empty one, and its base offset.
+        self._empty: dict[TopicPartition, tuple[float, int]] = {}
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         """Write the source's topics to `topics.ini`. Returns the configurations by the source's names."""
@@ -139,6 +146,8 @@ class PlainStore(SegmentStore):
             last = self._last[topic_partition] = Segment((folder / logs[-1]).looked_up(), is_active=False)
             end = last.find_next_offset()
         self._ends[topic_partition] = end
+        if not logs:
+            self._empty[topic_partition] = time.monotonic() + self._interval, 0
         self._epochs[topic_partition] = []
         if LEADER_EPOCH_CHECKPOINT in names:
             with suppress(BrokerFileError, FileNotFoundError):
@@ -170,6 +179,8 @@ class PlainStore(SegmentStore):
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         self._begins[topic_partition] = position
+        if topic_partition in self._empty:
+            self._empty[topic_partition] = self._empty[topic_partition][0], position
         if not self._ends[topic_partition] and position:
             self._keep(topic_partition, position)
 
@@ -191,6 +202,7 @@ class PlainStore(SegmentStore):
 
     def add(self, segment: SealedSegment, stored: None) -> None:
         self._ends[segment.topic_partition] = segment.next_offset
+        self._empty.pop(segment.topic_partition, None)
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
@@ -198,7 +210,17 @@ class PlainStore(SegmentStore):
                 self._keep(topic_partition, position)
 
     def complete_commit(self, *, is_last: bool) -> None:
-        """Do nothing: segments and positions are durable already."""
+        """Store the empty segments of partitions without records. Other segments and positions are durable already."""
+        now = time.monotonic()
+        for one, (due, base_offset) in list(self._empty.items()):
+            if is_last or now >= due:
+                log = self._folder(one) / segment_file_name(base_offset)
+                with suppress(FileExistsError):  # of another mirror
+                    log.storage.write_new(log, [])
+                del self._empty[one]
+                self._ends[one] = base_offset
+                if one in self._positions:
+                    self._keep(one, self._positions[one][1])
 
     def close(self) -> None:
         """Do nothing: an object store has no locks."""

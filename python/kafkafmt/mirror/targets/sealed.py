@@ -87,6 +87,10 @@ class SegmentStore(Protocol):
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Note the source's positions. All batches before them are in stored segments."""
 
+    def wants_all(self) -> bool:
+        """Return whether the next `complete_commit` is to have all batches that were taken by now."""
+        return False
+
     def complete_commit(self, *, is_last: bool) -> None:
         """Make what was noted durable. is_last: no further call follows."""
 
@@ -116,6 +120,9 @@ class SealedTarget(Target):
         )
         self._open_bytes = self._storing_bytes = 0
         self._ending: set[TopicPartition] = set()
+        self._awaited: list[Future[Any]] | None = (
+            None  # what the next commit of a store that wants all waits for
+        )
         # Another mirror has stored a segment in place of one in `_storing`, where these stay until `forget`.
         self._lost: set[TopicPartition] = set()
         self._has_loss = False
@@ -190,6 +197,16 @@ class SealedTarget(Target):
         self._store.keep_positions(positions)
 
     def complete_commit(self, *, is_last: bool) -> None:
+        """Complete a commit of the store; if that wants all batches, once the open segments are stored."""
+        if not is_last and self._store.wants_all():
+            if self._awaited is None:
+                for one in list(self._open):
+                    self._seal(one)
+                self._awaited = [future for storing in self._storing.values() for _, future in storing]
+            if not all(future.done() for future in self._awaited):
+                return
+            self._collect()
+        self._awaited = None
         self._store.complete_commit(is_last=is_last)
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:

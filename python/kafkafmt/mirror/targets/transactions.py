@@ -181,8 +181,8 @@ class TransactionalTarget(ClusterTarget):
         """Leave a partition to a mirror with a newer claim. Raises MirrorError for a source without groups."""
         if newer.membership is None:
             raise MirrorError(
-                f"another mirror of this source was started after this one, and has taken over {topic_partition}: "
-                f"its transactional id is {newer.transactional_id}"
+                f"another mirror or restore of this source was started after this one, and has taken over "
+                f"{topic_partition}: its transactional id is {newer.transactional_id}"
             )
         self._store.drop_claim(self._key(topic_partition), self._ids[-1])
         if topic_partition not in self._given_up:

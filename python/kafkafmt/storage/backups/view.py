@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkafmt._util.uuids import uuid_text
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.generations import read_chosen, read_identity
 from kafkafmt.storage.backups.manifest import (
@@ -25,7 +26,7 @@ from kafkafmt.storage.backups.manifest import (
     Manifest,
 )
 from kafkafmt.storage.backups.sealing import chunked_file, object_path
-from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex, StoredObjectError
+from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath
 from kafkafmt.storage.remote import RemotePath

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.base import FileStatus
 from kafkafmt.storage.chunks import (
     ENCRYPTION_BYTES,
@@ -24,7 +25,6 @@ from kafkafmt.storage.chunks import (
     ChunkTransform,
     DecompressZstd,
     DecryptAesGcm,
-    StoredObjectError,
 )
 from kafkafmt.storage.keys import KeyRing, KeyRingError
 from kafkafmt.storage.paths import StoragePath, read_file, side_by_side

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kafkafmt._util.sizes import MIB
-from kafkafmt.storage.chunks import StoredObjectError
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.tiered.segments import SegmentCut
 from kafkafmt.storage.views import BytesFile, ViewFile
 
@@ -40,7 +40,14 @@ class FileRange:
 
     def read_at(self, position: int, size: int) -> bytes | memoryview:
         size = min(size, self.size - position)
-        return self.file.read_at(self.start + position, size) if size > 0 else b""
+        if size <= 0:
+            return b""
+        try:
+            return self.file.read_at(self.start + position, size)
+        except StoredObjectError as error:
+            if error.lost is not None:
+                error.lost = error.lost[0] - self.start, error.lost[1] - self.start
+            raise
 
 
 def cut_files(cut: SegmentCut) -> Mapping[str, ViewFile]:

@@ -21,8 +21,9 @@ from functools import partial
 from kafkafmt._util.sizes import MIB
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import MemoryRecords
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.base import FileStatus
-from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex, StoredObjectError
+from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex
 from kafkafmt.storage.paths import StoragePath, side_by_side
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, LeaderEpochs, read_checkpoint

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafkafmt.storage.chunks import StoredObjectError
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
 
 CHECKPOINT_SUFFIX = ".leader-epoch-checkpoint"

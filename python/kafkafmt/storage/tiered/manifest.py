@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkafmt._util.sizes import MIB
-from kafkafmt.storage.chunks import ChunkIndex, StoredObjectError
+from kafkafmt.records.lost import StoredObjectError
+from kafkafmt.storage.chunks import ChunkIndex
 
 VERSION = "1"
 # The plugin's own limit for the encoded sizes of chunks.

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
-from kafkafmt.storage.chunks import ChunkCache, StoredObjectError
+from kafkafmt.records.lost import StoredObjectError
+from kafkafmt.storage.chunks import ChunkCache
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath, storage_of
 from kafkafmt.storage.remote import RemotePath

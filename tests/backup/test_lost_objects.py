@@ -1,0 +1,128 @@
+"""An object of a backup that is missing, truncated or changed is damage of its partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backup.stored import SEGMENT_RECORDS, TOPIC, StoredBackup, write_key_ring
+from cli.logs import run
+from kafkafmt.log import LogDirectory, find_damage
+from kafkafmt.storage import Storages
+from kafkafmt.storage.backups.sealing import object_path
+
+CHUNK_BYTES = 4096
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[: CHUNK_BYTES // 2]),
+    "changed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+}
+MESSAGES = {
+    "missing": "the object is missing",
+    "truncated": "the object is truncated in chunk 0",
+    "changed": "the authentication tag does not match",
+}
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Path:
+    return write_key_ring(tmp_path)
+
+
+@pytest.fixture
+def backup(tmp_path: Path, ring: Path, monkeypatch: pytest.MonkeyPatch) -> StoredBackup:
+    """Three encrypted segments, each of many chunks."""
+    monkeypatch.setattr("kafkafmt.backup.objects.CHUNK_BYTES", CHUNK_BYTES)
+    backup = StoredBackup(tmp_path / "backup", tmp_path, ring)
+    for _ in range(3):
+        backup.grow()
+    return backup
+
+
+def object_of(backup: StoredBackup, number: int, suffix: str = ".log") -> Path:
+    path = object_path(backup.target, backup.segments[number], suffix)
+    assert isinstance(path, Path)
+    return path
+
+
+def opened(backup: StoredBackup, ring: Path) -> LogDirectory:
+    return LogDirectory(Storages({"key_ring": str(ring)}).locate(f"backup+file://{backup.target}"))
+
+
+def mirror(backup: StoredBackup, ring: Path, target: Path, *options: str) -> tuple[int, dict[str, object]]:
+    """Mirror a backup into a folder. Return the exit status and the summary."""
+    source = f"backup+file://{backup.target}?key_ring={ring}"
+    ended = run("mirror", source, target, "--once", "--json", *options)
+    return ended.exit_code, json.loads(ended.stdout or "{}")
+
+
+def offsets(folder: Path) -> list[int]:
+    return [one.offset for one in LogDirectory(folder).partition(TOPIC, 0).records()]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_mirror_when_an_object_is_lost_then_skip_leaves_out_its_offsets(
+    backup: StoredBackup, ring: Path, tmp_path: Path, damage: str, number: int
+) -> None:
+    DAMAGE[damage](object_of(backup, number))
+    status, summary = mirror(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
+    first, end = number * SEGMENT_RECORDS, (number + 1) * SEGMENT_RECORDS
+    assert (status, summary["stopped"]) == (0, [])
+    (skipped,) = summary["skipped"]  # type: ignore[misc]
+    assert (skipped["first_offset"], skipped["next_offset"]) == (first, end if number < 2 else None)
+    assert MESSAGES[damage] in skipped["message"]
+    assert offsets(tmp_path / "west") == [*range(first), *range(end, 3 * SEGMENT_RECORDS)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_mirror_when_an_object_is_lost_then_its_partition_alone_stops(
+    backup: StoredBackup, ring: Path, tmp_path: Path, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    status, summary = mirror(backup, ring, tmp_path / "west")
+    assert status == 1
+    (stopped,) = summary["stopped"]  # type: ignore[misc]
+    assert (stopped["partition"], stopped["offset"]) == (0, number * SEGMENT_RECORDS)
+    assert "the object is missing" in stopped["message"]
+    assert len(LogDirectory(tmp_path / "west").partitions()) == 4
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", ".txnindex"])
+def test_mirror_when_an_index_is_lost_then_all_records_arrive(
+    backup: StoredBackup, ring: Path, tmp_path: Path, suffix: str
+) -> None:
+    for number in range(3):
+        object_of(backup, number, suffix).unlink(missing_ok=True)
+    log = opened(backup, ring).partition(TOPIC, 0)
+    committed = [one.offset for one in log.records(isolation="read_committed")]
+    assert committed == [*range(3 * SEGMENT_RECORDS)]
+    assert mirror(backup, ring, tmp_path / "west")[0] == 0
+    assert offsets(tmp_path / "west") == committed
+
+
+@pytest.mark.parametrize("kind", ["changed", "truncated"])
+def test_records_when_a_chunk_is_lost_then_those_before_and_after_it_are_read(
+    backup: StoredBackup, ring: Path, tmp_path: Path, kind: str
+) -> None:
+    path = object_of(backup, 1)
+    data = bytearray(path.read_bytes())
+    stored_bytes = CHUNK_BYTES + 28
+    if kind == "changed":
+        data[3 * stored_bytes + 100] ^= 1
+    path.write_bytes(data if kind == "changed" else data[: 3 * stored_bytes + 100])
+    segment = opened(backup, ring).partition(TOPIC, 0).segments()[1]
+    with segment.open() as records:
+        (damage,) = find_damage(records)
+        expected_end = 4 * CHUNK_BYTES if kind == "changed" else records.end_position
+    assert 2 * CHUNK_BYTES < damage.position <= 3 * CHUNK_BYTES
+    assert expected_end <= damage.end_position < expected_end + CHUNK_BYTES
+    status, summary = mirror(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
+    (skipped,) = summary["skipped"]  # type: ignore[misc]
+    first, end = skipped["first_offset"], skipped["next_offset"]
+    assert (status, first) == (0, damage.expected_offset)
+    assert end == (damage.next_offset or 2 * SEGMENT_RECORDS)
+    assert offsets(tmp_path / "west") == [*range(first), *range(end, 3 * SEGMENT_RECORDS)]
