@@ -22,6 +22,8 @@ END = 7
 class Consumer:
     """Returns these runs with one poll, after polls without any. Each poll takes its time by `clock`."""
 
+    is_receiving = False
+
     def __init__(self, *runs: BatchRun, empty_polls: int = 0) -> None:
         self.runs = [*runs]
         self.empty_polls, self.seconds = empty_polls, 0.0
@@ -133,3 +135,13 @@ def test_bounded_read_when_its_caller_was_slow_then_waits_a_minute_from_then_on(
     consumer.seconds += 300  # as a target does that takes the records slowly
     consumer.runs, consumer.empty_polls = [whole_batches(batch(7, 7))], 8
     assert readers.ready([PARTITION]) == [PARTITION]
+
+
+def test_bounded_read_when_a_response_arrives_for_minutes_then_waits_for_it() -> None:
+    consumer: Any = Consumer(whole_batches(batch(0, 7)), empty_polls=1000)
+    consumer.is_receiving = True
+    readers = LiveReaders(
+        consumer, {PARTITION: (0, END)}, LiveOptions(), MemoryBudget(2**20), clock=consumer.clock
+    )
+    readers.seek(PARTITION, None)
+    assert read_to_end(readers) == [6]

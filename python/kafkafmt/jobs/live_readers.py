@@ -160,7 +160,9 @@ class LiveReaders(Readers, Closing):
         while not found and not self._is_stopped:
             began = self._clock()
             self._poll(_POLL_SECONDS if waits else 0.0)
-            self._silent_seconds += self._clock() - began
+            self._silent_seconds = (
+                0.0 if self._consumer.is_receiving else self._silent_seconds + self._clock() - began
+            )
             if self.group is not None:
                 self.group.update()
             found = self._found(wanted) or (self._found_late(wanted) if waits else [])
