@@ -59,6 +59,7 @@ class BrokerConnection:
     config: the options of a client of kafka-python, with an SSL context if it uses TLS.
     open_socket: connects to the broker.
     on_change: called when the connection becomes ready, takes requests again, or is closed.
+    logs: whether the error that closes the connection is logged.
     receive_bytes: of the memory for what is received. Larger responses get memory of their own, or go to their sinks.
 
     versions: the versions of APIs that the broker knows, once the connection is ready.
@@ -75,6 +76,8 @@ class BrokerConnection:
         open_socket: OpenSocket,
         on_change: Callable[[BrokerConnection], None],
         receive_bytes: int = RECEIVE_BYTES,
+        *,
+        logs: bool = True,
     ) -> None:
         self.node_id = node_id
         self.versions: BrokerVersionData | None = None
@@ -82,7 +85,7 @@ class BrokerConnection:
         self.error: Exception | None = None
         self.is_closed = False
         self.last_activity = time.monotonic()
-        self._io = io
+        self._io, self._logs = io, logs
         self._host = host
         self._config = config
         self._open_socket = open_socket
@@ -480,7 +483,7 @@ class BrokerConnection:
         if self.is_closed:
             return
         self.is_closed, self._is_ready, self.error = True, False, error
-        if error is not None:
+        if error is not None and self._logs:
             log.warning("connection to %s: %s", self, error)
         for timer in self._timers.values():
             timer.cancel()

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from kafkafmt.client.credentials import REFUSALS
+
 _LOGGER = logging.getLogger("kafka")
 _BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 _BAD_CREDENTIALS = "SaslAuthenticationFailedError"
@@ -35,6 +37,8 @@ class LoggedError(logging.Handler):
 
     def explain(self, error: Exception, config: Mapping[str, Any]) -> str:
         """Return why a client could not connect: `error`, unless the logged error says more. config: of the client."""
+        if isinstance(error, REFUSALS):
+            return f"the broker refuses the credentials ({error})"
         cause = self.cause(config)
         if _BAD_CERTIFICATE in self._message:
             return f"the broker's certificate is not trusted{cause}"

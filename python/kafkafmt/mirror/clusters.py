@@ -14,6 +14,7 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.client_config import parse_client_config, underscored
+from kafkafmt.client.control_plane import check_credentials
 from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
@@ -103,6 +104,7 @@ class MirrorCluster:
         logged = LoggedError()
         try:
             with logged.kept():
+                check_credentials({**RawConsumer.DEFAULT_CONFIG, **self.config_of(RawConsumer)})
                 self._admin = AdminClient(address, self.config_of(KafkaAdminClient))
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
             raise MirrorError(f"{address}: {logged.explain(error, self._config)}") from None
