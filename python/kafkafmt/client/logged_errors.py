@@ -7,6 +7,7 @@ TLS handshake, a wrong password.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
@@ -17,6 +18,8 @@ from kafkafmt.client.credentials import REFUSALS
 _LOGGER = logging.getLogger("kafka")
 _BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 _BAD_CREDENTIALS = "SaslAuthenticationFailedError"
+# A transport as kafka-python shows it, with the address of the broker and our port.
+_TRANSPORT = re.compile(r"<Kafka\w+Transport \[(.+?)<-\d+\]>")
 _CLOSED = "socket disconnected"
 _SASL_HINT = ", as brokers do if they do not accept a user, a password or a mechanism"
 
@@ -56,7 +59,13 @@ class LoggedError(logging.Handler):
         return f" ({self._message}{hint})"
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._message = self._message or record.getMessage().partition("\n")[0]
+        if self._message:
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            self._message = _TRANSPORT.sub(r"\1", record.getMessage().partition("\n")[0])
+        else:  # of the decoder of a response: the message names a task of kafka-python
+            self._message = f"malformed response: {str(error) or type(error).__name__}"
 
     @contextmanager
     def kept(self) -> Iterator[None]:
