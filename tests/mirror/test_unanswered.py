@@ -7,7 +7,6 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 import pytest
-from kafka import KafkaAdminClient
 from kafka.protocol.metadata import MetadataResponse
 
 from kafkafmt.log.topic_configs import TopicConfig
@@ -82,7 +81,7 @@ def test_create_topic_when_its_configuration_is_refused_then_that_is_told() -> N
         REQUESTS["create_topic"](cluster_of(kafka_errors.InvalidConfigurationError("no")))
 
 
-class SilentBroker(KafkaAdminClient):  # type: ignore[misc]
+class SilentBroker:
     """Knows a broker, whose address does not answer."""
 
     def __init__(self, kafka_client: Callable[..., Any], **_: Any) -> None:
