@@ -11,7 +11,7 @@ from kafkafmt.backup.groups import GroupOffsets
 from kafkafmt.backup.repository import Repository
 from kafkafmt.backup.store import BackupSource, BackupStore
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.clusters import UnansweredError
+from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.types import TopicPartition
 
 NO_GROUPS = GroupOffsets(0, {})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import kafka.errors as kafka_errors
 import pytest
 
 from backup.fake_cluster import store_of
+from kafkafmt.storage.backups.errors import BackupError
 from logged_events import logged_events
 
 
@@ -32,6 +32,7 @@ def test_last_generation_when_the_source_never_answers_then_the_error_ends_the_r
 ) -> None:
     monkeypatch.setattr("kafkafmt.mirror.coordinators._COORDINATOR_SECONDS", 0.0)
     store = store_of(tmp_path, unanswered=100)
-    with pytest.raises(kafka_errors.RetriableError, match="the offsets of partitions could not be read"):
+    message = "the last generation was not written: the offsets of partitions could not be read"
+    with pytest.raises(BackupError, match=message):
         store.complete_commit(is_last=True)
     assert not store.generations

@@ -32,6 +32,7 @@ from kafkafmt.client.io_thread import IoThread
 from kafkafmt.client.produce_requests import ProducedPartition, ProduceRequests
 from kafkafmt.client.tls import ssl_context
 from kafkafmt.log import LogDirectory
+from kafkafmt.net import Consumer, Producer
 from server.security.certificates import Certificates, make_certificates
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("connections")]
@@ -298,6 +299,20 @@ def test_a_wrong_password_ends_the_connection_with_kafka_pythons_error(
         assert isinstance(connection.error, kafka.errors.SaslAuthenticationFailedError)
     finally:
         client.close()
+
+
+@pytest.mark.parametrize("client", [Producer, Consumer])
+def test_a_wrong_password_is_an_error_of_the_client_with_the_text_of_the_broker(
+    secured: Broker, client: Any
+) -> None:
+    options = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": USER,
+        "sasl_plain_password": "wrong",
+    }
+    with pytest.raises(kafka.errors.SaslAuthenticationFailedError, match="Invalid username or password"):
+        client(bootstrap_servers=f"{HOST}:{secured.ports['SASL_PLAINTEXT']}", **options)
 
 
 def test_a_certificate_of_another_authority_is_refused(secured: Broker, certificates: Certificates) -> None:

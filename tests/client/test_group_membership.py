@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import kafka.errors as kafka_errors
+import pytest
 from kafka.coordinator.base import Generation, MemberState
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.future import Future
 
 from kafkafmt.client.group_membership import poll_group
+from kafkafmt.net import Consumer
 
 
 class Manager:
@@ -112,3 +115,42 @@ def test_poll_when_a_join_outlasts_it_then_a_later_poll_takes_over_the_assignmen
     assert leader.assigned == [b"four partitions"]
     assert (leader.state, leader.has_heartbeat) == (MemberState.STABLE, True)
     assert not leader.need_rejoin()
+
+
+class LostCoordinator:
+    """Cannot be reached, or refuses the member."""
+
+    rejoining = False
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def poll(self, timeout_ms: float | None) -> bool:
+        raise self._error
+
+    def close(self, **_: object) -> None:
+        pass
+
+
+@contextmanager
+def polling(error: Exception) -> Iterator[Consumer]:
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", api_version=(2, 5), group_id="g")
+    found, consumer._coordinator = consumer._coordinator, LostCoordinator(error)
+    try:
+        yield consumer
+    finally:
+        consumer._coordinator = found
+        consumer.close(autocommit=False, timeout_ms=0)
+
+
+def test_poll_when_the_coordinator_cannot_be_reached_then_returns_nothing_and_warns_once(caplog: Any) -> None:
+    with polling(kafka_errors.KafkaConnectionError("refused")) as consumer:
+        assert [consumer.poll(0) for _ in range(3)] == [{}, {}, {}]
+    warned = [one.getMessage() for one in caplog.records if "coordinator" in one.getMessage()]
+    assert warned == ["the coordinator of group g is asked again: KafkaConnectionError: refused"]
+
+
+def test_poll_when_the_coordinator_refuses_the_member_then_raises() -> None:
+    refused = kafka_errors.GroupAuthorizationFailedError("g")
+    with polling(refused) as consumer, pytest.raises(kafka_errors.GroupAuthorizationFailedError):
+        consumer.poll(0)

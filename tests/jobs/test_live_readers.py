@@ -8,7 +8,7 @@ import pytest
 
 from _kafkafmt.batches.scan import BatchRun
 from kafkafmt.errors import CorruptRecordError
-from kafkafmt.jobs.live_readers import LiveOptions, LiveReaders
+from kafkafmt.jobs.live_readers import LiveOptions, LiveReadError, LiveReaders
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.records.runs import whole_batches
@@ -20,12 +20,22 @@ END = 7
 
 
 class Consumer:
-    """Returns these runs with its first poll."""
+    """Returns these runs with one poll, after polls without any. Each poll takes its time by `clock`."""
 
-    def __init__(self, *runs: BatchRun) -> None:
+    is_receiving = False
+
+    def __init__(self, *runs: BatchRun, empty_polls: int = 0) -> None:
         self.runs = [*runs]
+        self.empty_polls, self.seconds = empty_polls, 0.0
+
+    def clock(self) -> float:
+        return self.seconds
 
     def poll_runs(self, timeout_ms: float) -> dict[TopicPartition, list[BatchRun]]:
+        self.seconds += timeout_ms / 1000
+        if self.empty_polls:
+            self.empty_polls -= 1
+            return {}
         runs, self.runs = self.runs, []
         return {PARTITION: runs} if runs else {}
 
@@ -41,9 +51,9 @@ class Consumer:
     assign = pause = resume = seek = close = ignore
 
 
-def readers_of(data: bytes, options: LiveOptions) -> LiveReaders:
-    consumer: Any = Consumer(whole_batches(data))
-    readers = LiveReaders(consumer, {PARTITION: (0, END)}, options, MemoryBudget(2**20))
+def readers_of(data: bytes, options: LiveOptions, *, empty_polls: int = 0) -> LiveReaders:
+    consumer: Any = Consumer(whole_batches(data), empty_polls=empty_polls)
+    readers = LiveReaders(consumer, {PARTITION: (0, END)}, options, MemoryBudget(2**20), clock=consumer.clock)
     readers.seek(PARTITION, None)
     return readers
 
@@ -91,3 +101,47 @@ def test_log_when_it_was_truncated_then_the_batches_before_are_read_and_the_posi
     assert read_to_end(readers) == [19]
     assert readers.offset(PARTITION) == 20
     assert [(one.offset, one.next_offset) for one in met] == [(20, None)]
+
+
+def test_bounded_read_when_nothing_arrives_for_longer_than_idle_seconds_then_waits_for_its_end() -> None:
+    readers = readers_of(batch(0, 7), LiveOptions(idle_seconds=1.0), empty_polls=40)
+    assert read_to_end(readers) == [6]
+    assert readers.offset(PARTITION) == END
+
+
+def test_followed_read_when_nothing_arrives_for_idle_seconds_then_is_idle() -> None:
+    readers = readers_of(batch(0, 7), LiveOptions(follows=True, idle_seconds=1.0), empty_polls=40)
+    while not (ready := readers.ready([PARTITION])):
+        pass
+    assert ready == [PARTITION]
+    assert readers.read(PARTITION) is None
+
+
+def test_bounded_read_when_nothing_arrives_for_a_minute_then_is_an_error() -> None:
+    readers = readers_of(batch(0, 7), LiveOptions(idle_seconds=1.0), empty_polls=1000)
+    message = "orders-0: nothing has arrived for 60 s after offset 0, expected records up to offset 7"
+    with pytest.raises(LiveReadError, match=message):
+        readers.ready([PARTITION])
+
+
+def test_bounded_read_when_its_caller_was_slow_then_waits_a_minute_from_then_on() -> None:
+    consumer: Any = Consumer(whole_batches(batch(0, 7)))
+    readers = LiveReaders(
+        consumer, {PARTITION: (0, 14)}, LiveOptions(), MemoryBudget(2**20), clock=consumer.clock
+    )
+    readers.seek(PARTITION, None)
+    assert readers.ready([PARTITION]) == [PARTITION]
+    assert readers.read(PARTITION) is not None
+    consumer.seconds += 300  # as a target does that takes the records slowly
+    consumer.runs, consumer.empty_polls = [whole_batches(batch(7, 7))], 8
+    assert readers.ready([PARTITION]) == [PARTITION]
+
+
+def test_bounded_read_when_a_response_arrives_for_minutes_then_waits_for_it() -> None:
+    consumer: Any = Consumer(whole_batches(batch(0, 7)), empty_polls=1000)
+    consumer.is_receiving = True
+    readers = LiveReaders(
+        consumer, {PARTITION: (0, END)}, LiveOptions(), MemoryBudget(2**20), clock=consumer.clock
+    )
+    readers.seek(PARTITION, None)
+    assert read_to_end(readers) == [6]

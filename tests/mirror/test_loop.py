@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkafmt.mirror.addresses import parse_address
+from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.mirror.admission import Admission
-from kafkafmt.mirror.clusters import UnansweredError
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions

@@ -7,10 +7,13 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror import admin_client
 from kafkafmt.mirror.addresses import parse_address
-from kafkafmt.mirror.clusters import ConfigRefusedError, MirrorCluster, UnansweredError
+from kafkafmt.mirror.admin_client import UnansweredError
+from kafkafmt.mirror.clusters import ConfigRefusedError, MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.types import TopicPartition
 
@@ -76,3 +79,31 @@ def test_request_when_the_cluster_refuses_it_then_the_error_is_final(
 def test_create_topic_when_its_configuration_is_refused_then_that_is_told() -> None:
     with pytest.raises(ConfigRefusedError):
         REQUESTS["create_topic"](cluster_of(kafka_errors.InvalidConfigurationError("no")))
+
+
+class SilentBroker:
+    """Knows a broker, whose address does not answer."""
+
+    def __init__(self, kafka_client: Callable[..., Any], **_: Any) -> None:
+        broker = MetadataResponse.MetadataResponseBroker(node_id=7, host="inside", port=9094, rack=None)
+        kafka_client(bootstrap_servers="127.0.0.1:1").cluster.brokers = lambda: [broker]
+
+    def list_topics(self) -> list[str]:
+        raise kafka_errors.KafkaConnectionError("111 ECONNREFUSED")
+
+
+def test_request_when_an_advertised_address_does_not_answer_then_the_error_names_cluster_and_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admin_client, "KafkaAdminClient", SilentBroker)
+    admin = admin_client.AdminClient(parse_address("kafka://west:9092"), {})
+    with pytest.raises(UnansweredError) as raised:
+        admin.list_topics()
+    assert str(raised.value) == (
+        "kafka://west:9092: no answer of broker 7 at inside:9094, as the cluster advertises: "
+        "KafkaConnectionError: 111 ECONNREFUSED"
+    )
+    cluster = MirrorCluster.__new__(MirrorCluster)
+    cluster.address, cluster._admin = parse_address("kafka://west:9092"), FailingAdmin(raised.value)
+    with pytest.raises(UnansweredError, match="could not be read: no answer of broker 7 at inside:9094"):
+        REQUESTS["bounds"](cluster)

@@ -156,3 +156,20 @@ for number in (1, 1, 1, 2):
     limited = [(one["event"], one["times"]) for one in events if "times" in one]
     assert limited == [("connection to broker 1: refused", 1), ("connection to broker 2: refused", 1)]
     assert sum(one["event"] == "as often as it occurs" for one in events) == 4
+
+
+def test_kafka_python_when_it_repeats_an_error_with_other_numbers_then_it_is_logged_once_in_ten_seconds() -> (
+    None
+):
+    program = """
+import logging
+from kafkafmt.server.structured_logging import configure_logs
+
+configure_logs("json", "info")
+for port in range(5):
+    logging.getLogger("kafka.net.connection").error("connection to port %d lost", port)
+    logging.getLogger("kafka.cluster").info("as often as it occurs")
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    events = [json.loads(line)["event"] for line in run.stderr.splitlines()]
+    assert sorted(events) == ["as often as it occurs"] * 5 + ["connection to port 0 lost"]

@@ -223,7 +223,10 @@ class BackupStore(SegmentStore):
 
     def complete_commit(self, *, is_last: bool) -> None:
         if is_last:
-            ask_coordinator(lambda: self._write(is_last=True))
+            try:
+                ask_coordinator(lambda: self._write(is_last=True))
+            except kafka_errors.RetriableError as error:
+                raise BackupError(f"the last generation was not written: {error}") from None
         elif self.wants_all():
             try:
                 self._write(is_last=False)

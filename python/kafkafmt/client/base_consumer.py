@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
     from kafka.structs import TopicPartition
     from typing_extensions import Self
 
+log = logging.getLogger(__name__)
+
 # While data flows, groups and positions are looked at this often.
 _CONTROL_SECONDS = 0.1
 
 
 class BaseConsumer(ConsumerControl):
     """A consumer with the methods of kafka-python's KafkaConsumer. Subclasses open and return what was fetched."""
+
+    _is_coordinator_lost = False
 
     def _poll_with(
         self, take: Callable[[Any, int], list[Any]], timeout_ms: float, most: int | None
@@ -116,8 +121,16 @@ class BaseConsumer(ConsumerControl):
     def _control_once(self, deadline: float) -> bool:
         """Poll the group, resolve positions and tell the engine of them. Return False after a timeout."""
         self._await_topics(left_ms(deadline))
-        if not poll_group(self._coordinator, left_ms(deadline)):
+        try:
+            if not poll_group(self._coordinator, left_ms(deadline)):
+                return False
+        except kafka_errors.RetriableError as error:  # as while the coordinator restarts
+            level = logging.DEBUG if self._is_coordinator_lost else logging.WARNING
+            log.log(level, "the coordinator of group %s is asked again: %s", self.config["group_id"], error)
+            self._is_coordinator_lost = True
+            time.sleep(max(min(self.config["retry_backoff_ms"] / 1000, deadline - time.monotonic()), 0))
             return False
+        self._is_coordinator_lost = False
         self._resolve_positions(left_ms(deadline))
         self._begin_resets()
         self._validate_positions()

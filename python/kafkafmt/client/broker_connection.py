@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 
+from kafkafmt.client.errors import connection_error
 from kafkafmt.client.handshake import MAX_HANDSHAKE_BYTES, authenticate, negotiate_versions, uses_sasl
 from kafkafmt.client.response_reader import ResponseReader
 from kafkafmt.client.sent_requests import (
@@ -58,6 +59,7 @@ class BrokerConnection:
     config: the options of a client of kafka-python, with an SSL context if it uses TLS.
     open_socket: connects to the broker.
     on_change: called when the connection becomes ready, takes requests again, or is closed.
+    logs: whether the error that closes the connection is logged.
     receive_bytes: of the memory for what is received. Larger responses get memory of their own, or go to their sinks.
 
     versions: the versions of APIs that the broker knows, once the connection is ready.
@@ -74,6 +76,8 @@ class BrokerConnection:
         open_socket: OpenSocket,
         on_change: Callable[[BrokerConnection], None],
         receive_bytes: int = RECEIVE_BYTES,
+        *,
+        logs: bool = True,
     ) -> None:
         self.node_id = node_id
         self.versions: BrokerVersionData | None = None
@@ -81,7 +85,7 @@ class BrokerConnection:
         self.error: Exception | None = None
         self.is_closed = False
         self.last_activity = time.monotonic()
-        self._io = io
+        self._io, self._logs = io, logs
         self._host = host
         self._config = config
         self._open_socket = open_socket
@@ -153,6 +157,11 @@ class BrokerConnection:
     def _end_throttle(self) -> None:
         self._throttled_until = 0.0
         self._on_change(self)
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a large response is arriving."""
+        return self._responses.missing_bytes > 0
 
     # Requests
 
@@ -230,22 +239,34 @@ class BrokerConnection:
         return time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
 
     def _check_timeout(self) -> None:
-        """Close the connection if its oldest request has no response in time, or is not sent in time."""
+        """Close the connection if its oldest request has no response in time, or is not sent in time.
+
+        A response that is arriving has the time again and again, while a few KiB arrive in it.
+        """
+        if self.is_receiving and not self._responses.is_paused:
+            self._on_readable()  # the selector does not report fewer bytes than `_await_much` says
+            if self.is_closed:
+                return
         if self._responses.is_paused:
             self._set_timer("timeout", self._timeout_s, self._check_timeout)
             return
-        deadline = min(
-            (queue[0].deadline for queue in (self._in_flight, self._unanswered) if queue), default=None
-        )
-        if deadline is None:
+        if not (self._in_flight or self._unanswered):
             return
+        never, progress_at = float("inf"), self._responses.progress_at
+        answered_by = (
+            max(self._in_flight[0].deadline, progress_at + self._timeout_s) if self._in_flight else never
+        )
+        deadline = min(answered_by, self._unanswered[0].deadline if self._unanswered else never)
         left_s = deadline - time.monotonic()
         if left_s > 0:
             # The oldest request may have more time than those after it.
             self._set_timer("timeout", min(left_s, self._timeout_s), self._check_timeout)
-            return
-        is_sent = self._in_flight and self._in_flight[0].deadline == deadline
-        self._time_out("no response" if is_sent else "not sent")
+        elif self.is_receiving:
+            self._time_out(
+                f"a response stopped, with {self._responses.missing_bytes} bytes missing: almost nothing came"
+            )
+        else:
+            self._time_out("no response" if deadline == answered_by else "not sent")
 
     def _time_out(self, failure: str) -> None:
         reason = f"{self}: {failure} within {self._timeout_s:g} s (request_timeout_ms)"
@@ -261,7 +282,7 @@ class BrokerConnection:
             self.close(kafka_errors.KafkaConnectionError(f"{self}: not connected within {timeout_s:g} s"))
             return
         except Exception as error:
-            self.close(_connection_error(self, error))
+            self.close(connection_error(self, error))
             return
         self._is_ready = True
         self._on_change(self)
@@ -317,7 +338,7 @@ class BrokerConnection:
             self._time_out("not authenticated again")
             return
         except Exception as error:
-            self.close(_connection_error(self, error))
+            self.close(connection_error(self, error))
             return
         self._is_ready = True
         self._on_change(self)
@@ -353,7 +374,7 @@ class BrokerConnection:
                 self._io.loop.add_writer(self._socket, self._write)
             return
         except OSError as error:
-            self.close(_connection_error(self, error))
+            self.close(connection_error(self, error))
             return
         if self._is_writer:
             self._is_writer = False
@@ -381,7 +402,7 @@ class BrokerConnection:
         except _WAITS:
             pass
         except (OSError, kafka_errors.KafkaError) as error:
-            self._lose(_connection_error(self, error))
+            self._lose(connection_error(self, error))
             return
         if not isinstance(self._socket, ssl.SSLSocket):
             self._await_much()
@@ -462,7 +483,7 @@ class BrokerConnection:
         if self.is_closed:
             return
         self.is_closed, self._is_ready, self.error = True, False, error
-        if error is not None:
+        if error is not None and self._logs:
             log.warning("connection to %s: %s", self, error)
         for timer in self._timers.values():
             timer.cancel()
@@ -493,10 +514,3 @@ class BrokerConnection:
 
     def __str__(self) -> str:
         return f"broker {self.node_id} ({self._host})"
-
-
-def _connection_error(connection: BrokerConnection, error: Exception) -> Exception:
-    """Return an error of kafka-python, which retries those of connections."""
-    if not isinstance(error, kafka_errors.KafkaError):
-        error = kafka_errors.KafkaConnectionError(f"{connection}: {str(error) or type(error).__name__}")
-    return error

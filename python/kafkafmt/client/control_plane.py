@@ -22,6 +22,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from kafkafmt.client.client_config import check_security
+from kafkafmt.client.credentials import refusal
+from kafkafmt.client.handshake import uses_sasl
 from kafkafmt.client.tls import ssl_context
 
 if TYPE_CHECKING:
@@ -75,10 +77,18 @@ class ControlPlane:
         self._net.start()
         try:
             if self._manager.broker_version_data is None:
+                self._ensure_accepted()
                 self._manager.bootstrap(timeout_ms)
         except BaseException:
             self.close()
             raise
+
+    def _ensure_accepted(self) -> None:
+        if uses_sasl(self.config):
+            servers = [(one.host, one.port) for one in self.cluster.bootstrap_brokers()]
+            error = refusal(servers, self.config, self.open_socket)
+            if error is not None:
+                raise error
 
     def bootstrap(self, timeout_ms: float | None = None, *, refresh: bool = False) -> None:
         """Wait up to `timeout_ms` for the metadata of the cluster. refresh: request it again.
@@ -184,6 +194,17 @@ class ControlPlane:
         else:
             with suppress(RuntimeError):  # this is the thread
                 self._net.stop(timeout_ms=0)
+
+
+def check_credentials(config: Mapping[str, Any]) -> None:
+    """Raise the error of a broker of `bootstrap_servers` that refuses the credentials, if `config` has some."""
+    if uses_sasl(config):
+        control = ControlPlane(config)
+        control._net.start()
+        try:
+            control._ensure_accepted()
+        finally:
+            control.close()
 
 
 def _buffer_sizes(config: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:

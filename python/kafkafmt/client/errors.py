@@ -76,3 +76,10 @@ class UndeliveredError(kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
         super().__init__(f"closed after {timeout:g} s, not delivered: {undelivered}")
         self.timeout = timeout
         self.undelivered = undelivered
+
+
+def connection_error(connection: object, error: Exception) -> Exception:
+    """Return an error of kafka-python, which retries those of connections."""
+    if not isinstance(error, kafka_errors.KafkaError):
+        error = kafka_errors.KafkaConnectionError(f"{connection}: {str(error) or type(error).__name__}")
+    return error

@@ -129,6 +129,11 @@ class FetchEngine:
             self._call(self._send_soon)
 
     @property
+    def is_receiving(self) -> bool:
+        """Whether a large response is arriving."""
+        return any(connection.is_receiving for connection in self._connections.all())
+
+    @property
     def is_waiting_for_memory(self) -> bool:
         """Whether a request, or another user of the budget, waits for bytes."""
         return self._memory.is_waiting

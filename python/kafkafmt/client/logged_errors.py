@@ -7,14 +7,19 @@ TLS handshake, a wrong password.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+from kafkafmt.client.credentials import REFUSALS
+
 _LOGGER = logging.getLogger("kafka")
 _BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 _BAD_CREDENTIALS = "SaslAuthenticationFailedError"
+# A transport as kafka-python shows it, with the address of the broker and our port.
+_TRANSPORT = re.compile(r"<Kafka\w+Transport \[(.+?)<-\d+\]>")
 _CLOSED = "socket disconnected"
 _SASL_HINT = ", as brokers do if they do not accept a user, a password or a mechanism"
 
@@ -35,6 +40,8 @@ class LoggedError(logging.Handler):
 
     def explain(self, error: Exception, config: Mapping[str, Any]) -> str:
         """Return why a client could not connect: `error`, unless the logged error says more. config: of the client."""
+        if isinstance(error, REFUSALS):
+            return f"the broker refuses the credentials ({error})"
         cause = self.cause(config)
         if _BAD_CERTIFICATE in self._message:
             return f"the broker's certificate is not trusted{cause}"
@@ -52,7 +59,13 @@ class LoggedError(logging.Handler):
         return f" ({self._message}{hint})"
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._message = self._message or record.getMessage().partition("\n")[0]
+        if self._message:
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            self._message = _TRANSPORT.sub(r"\1", record.getMessage().partition("\n")[0])
+        else:  # of the decoder of a response: the message names a task of kafka-python
+            self._message = f"malformed response: {str(error) or type(error).__name__}"
 
     @contextmanager
     def kept(self) -> Iterator[None]:

@@ -78,6 +78,11 @@ class RawConsumer(BaseConsumer):
         """Return the size of the batches that were fetched and not returned yet."""
         return self._fetches.fetched_bytes
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a large response is arriving. Over a slow link that may take minutes, in which polls are empty."""
+        return self._engine.is_receiving
+
     def stop_at(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Stop fetching each partition when all batches before its offset were fetched.
 

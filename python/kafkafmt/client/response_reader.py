@@ -7,6 +7,7 @@ passed on while it arrives, and is never whole here.
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -20,6 +21,8 @@ _SIZE_AND_ID = struct.Struct(">ii")
 _ID_BYTES = 4
 # A response that is passed on is read in pieces of this size, into memory that all connections of a thread share.
 _PASSED_BYTES = 256 * 1024
+# A response that is arriving has time again after so many bytes, so a peer cannot keep a request with single bytes.
+_PROGRESS_BYTES = 4096
 
 
 class _Connection(Protocol):
@@ -43,6 +46,7 @@ class ResponseReader:
 
     is_paused: whether nothing more is given to requests.
     missing_bytes: of the large response that is being received; 0 if there is none.
+    progress_at: when a few KiB had arrived since the last progress; in the past of all times at first.
     """
 
     def __init__(
@@ -55,6 +59,8 @@ class ResponseReader:
     ) -> None:
         self.is_paused = False
         self.missing_bytes = 0
+        self.progress_at = float("-inf")
+        self._progress_bytes = 0
         self._in_flight = in_flight
         self._received = received
         self._max_frame_bytes = max_frame_bytes
@@ -78,6 +84,9 @@ class ResponseReader:
 
     def take(self, count: int) -> None:
         """Handle so many bytes that were read into the memory of `target`. Raises KafkaProtocolError."""
+        self._progress_bytes += count
+        if self._progress_bytes >= _PROGRESS_BYTES:
+            self._progress_bytes, self.progress_at = 0, time.monotonic()
         if not self.missing_bytes:
             self._end += count
             self._take_frames()

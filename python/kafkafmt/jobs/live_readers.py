@@ -92,6 +92,8 @@ class LiveReaders(Readers, Closing):
         options: LiveOptions,
         budget: MemoryBudget,
         group: GroupMember | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.budget = budget
         self.pauses = 0
@@ -111,7 +113,8 @@ class LiveReaders(Readers, Closing):
         self._resting: set[TopicPartition] = set()  # found idle, until the next `read`
         self._idle: set[TopicPartition] = set()
         self._empty_since: dict[TopicPartition, float] = {}
-        self._heard_at = time.monotonic()
+        self._silent_seconds = 0.0  # how long polls have waited since something arrived
+        self._clock = clock
         self._is_stopped = False
         if group is None:
             consumer.assign([_kafka(one) for one in self.partitions])
@@ -155,7 +158,11 @@ class LiveReaders(Readers, Closing):
             return ()
         found = self._found(wanted)
         while not found and not self._is_stopped:
+            began = self._clock()
             self._poll(_POLL_SECONDS if waits else 0.0)
+            self._silent_seconds = (
+                0.0 if self._consumer.is_receiving else self._silent_seconds + self._clock() - began
+            )
             if self.group is not None:
                 self.group.update()
             found = self._found(wanted) or (self._found_late(wanted) if waits else [])
@@ -164,10 +171,13 @@ class LiveReaders(Readers, Closing):
         return found
 
     def _found_late(self, wanted: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions that are at their end, or idle, after a poll that has returned nothing of them."""
+        """Return the partitions that are at their end, or idle, after a poll that has returned nothing of them.
+
+        Without `follows` no partition is idle: its `read` returns None at its end only.
+        """
         for one in wanted:
             self._refresh(one)
-        found = self._found(wanted, may_be_idle=True)
+        found = self._found(wanted, may_be_idle=self._options.follows)
         self._ensure_heard(wanted, is_found=bool(found))
         return found
 
@@ -180,7 +190,7 @@ class LiveReaders(Readers, Closing):
         )
 
     def read(self, topic_partition: TopicPartition) -> BatchRun | None:
-        """Return the next batches; None at the end, or if nothing has arrived for `idle_seconds`."""
+        """Return the next batches; None at the end, or, with `follows`, if nothing arrived for `idle_seconds`."""
         pending = self._pending[topic_partition]
         if not pending:
             if self._options.follows:
@@ -258,7 +268,7 @@ class LiveReaders(Readers, Closing):
 
     def _found(self, wanted: Iterable[TopicPartition], *, may_be_idle: bool = False) -> list[TopicPartition]:
         found = [one for one in self._idle if self._pending[one]]
-        now = time.monotonic()
+        now = self._clock()
         for one in wanted:
             if one not in self._received or one in self._idle:  # it was revoked, or is in `found`
                 continue
@@ -283,12 +293,12 @@ class LiveReaders(Readers, Closing):
             position = self._consumer.position(_kafka(topic_partition), timeout_ms=0)
             if position is not None and position > self._positions[topic_partition]:
                 self._positions[topic_partition] = self._received[topic_partition] = position
-                self._heard_at = time.monotonic()
+                self._silent_seconds = 0.0
 
     def _ensure_heard(self, wanted: Sequence[TopicPartition], *, is_found: bool) -> None:
         if is_found or self._options.follows or not any(one in self._received for one in wanted):
-            self._heard_at = time.monotonic()
-        elif time.monotonic() - self._heard_at > _PATIENCE_SECONDS:
+            self._silent_seconds = 0.0
+        elif self._silent_seconds > _PATIENCE_SECONDS:
             first = wanted[0]
             raise LiveReadError(
                 f"{first}: nothing has arrived for {_PATIENCE_SECONDS:.0f} s after offset {self.offset(first)}, "
@@ -339,7 +349,7 @@ class LiveReaders(Readers, Closing):
             return
         if end is not None and expected >= end:
             return
-        self._heard_at = time.monotonic()
+        self._silent_seconds = 0.0
         last_offsets = run.index["last_offset"]
         if last_offsets[0] < expected:  # the consumer has begun the log again
             message = f"the log was truncated before it, and continues with offset {first_offset(run)}"

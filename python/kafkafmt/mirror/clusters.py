@@ -10,17 +10,18 @@ import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
-from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.client_config import parse_client_config, underscored
+from kafkafmt.client.control_plane import check_credentials
 from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.client.tls import check_tls_files
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
+from kafkafmt.mirror.admin_client import AdminClient, UnansweredError, UnreachableError
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.types import TopicPartition
 
@@ -70,13 +71,6 @@ class ConfigRefusedError(MirrorError):
     """A topic was not created, because a broker refuses its configuration."""
 
 
-class UnansweredError(MirrorError, kafka_errors.RetriableError):  # type: ignore[misc]
-    """A cluster has not answered, or answered that it cannot yet, as while its brokers restart."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])  # kafka-python's errors put their class before the message
-
-
 class _AnyClient:
     """The options of all clients together."""
 
@@ -110,16 +104,13 @@ class MirrorCluster:
         logged = LoggedError()
         try:
             with logged.kept():
-                self._admin = KafkaAdminClient(**self.config_of(KafkaAdminClient), kafka_client=self._connect)
+                check_credentials({**RawConsumer.DEFAULT_CONFIG, **self.config_of(RawConsumer)})
+                self._admin = AdminClient(address, self.config_of(KafkaAdminClient))
         except (kafka_errors.KafkaError, ValueError, OSError) as error:
             raise MirrorError(f"{address}: {logged.explain(error, self._config)}") from None
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
-        self.id = str(self._client.cluster.cluster_id)
-        self.brokers = max(len(self._client.cluster.brokers()), 1)
-
-    def _connect(self, **config: Any) -> KafkaNetClient:
-        self._client = KafkaNetClient(**config)
-        return self._client
+        self.id = str(self._admin.cluster.cluster_id)
+        self.brokers = max(len(self._admin.cluster.brokers()), 1)
 
     def config_of(self, client: Any) -> dict[str, Any]:
         """Return the keyword arguments for a client class of kafka-python, or a subclass of one."""
@@ -220,7 +211,9 @@ class MirrorCluster:
             is_config = isinstance(error, kafka_errors.InvalidConfigurationError)
             refusal = ConfigRefusedError if is_config else _refusal(error)
             hint = _READ_ONLY_HINT if isinstance(error, kafka_errors.IncompatibleBrokerVersion) else ""
-            raise refusal(f"{self.address}: topic {name} could not be created: {error}{hint}") from None
+            raise refusal(
+                f"{self.address}: topic {name} could not be created: {_text(error)}{hint}"
+            ) from None
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic. Raises as `create_topic` does."""
@@ -231,7 +224,7 @@ class MirrorCluster:
             return
         except kafka_errors.KafkaError as error:
             raise _refusal(error)(
-                f"{self.address}: topic {name} could not be extended to {partitions} partitions: {error}"
+                f"{self.address}: topic {name} could not be extended to {partitions} partitions: {_text(error)}"
             ) from None
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
@@ -244,7 +237,7 @@ class MirrorCluster:
         try:
             outcome = self._admin.alter_configs([resource], raise_on_unknown=False)["topic"][name]
         except (kafka_errors.KafkaError, ValueError) as error:
-            outcome = str(error)
+            outcome = _text(error)
         if outcome != _ALTERED:
             raise MirrorError(f"{self.address}: topic {name} could not be configured: {outcome}")
 
@@ -268,7 +261,7 @@ class MirrorCluster:
             )
         except kafka_errors.KafkaError as error:
             raise _refusal(error)(
-                f"{self.address}: the offsets of partitions could not be read: {error}"
+                f"{self.address}: the offsets of partitions could not be read: {_text(error)}"
             ) from None
         return {TopicPartition(*one): (int(starts[one].offset), int(ends[one].offset)) for one in asked}
 
@@ -283,7 +276,9 @@ class MirrorCluster:
         try:
             found = self._admin.list_partition_offsets(asked) if asked else {}
         except kafka_errors.KafkaError as error:
-            raise _refusal(error)(f"{self.address}: offsets could not be found by time: {error}") from None
+            raise _refusal(error)(
+                f"{self.address}: offsets could not be found by time: {_text(error)}"
+            ) from None
         offsets = {TopicPartition(*one): int(at.offset) for one, at in found.items()}
         return {one: None if at < 0 else at for one, at in offsets.items()}
 
@@ -361,3 +356,8 @@ def _refusal(error: kafka_errors.KafkaError) -> type[MirrorError]:
     """
     may_succeed = isinstance(error, kafka_errors.RetriableError | kafka_errors.UnknownBrokerIdError)
     return UnansweredError if may_succeed else MirrorError
+
+
+def _text(error: Exception) -> str:
+    """Return the text of an error for a message that begins with the address of the cluster."""
+    return error.reason if isinstance(error, UnreachableError) else str(error)

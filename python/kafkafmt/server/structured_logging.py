@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Hashable
@@ -23,8 +24,10 @@ from kafkafmt._util.visible import visible
 from kafkafmt.server.options import LogFormat, LogLevel
 
 _RATE_SECONDS, _MAX_KEYS = 10.0, 1024
-# The logger of connections to brokers.
+# The loggers of connections to brokers, and of kafka-python, which logs an error for each attempt of many a second.
 _CONNECTIONS = "kafkafmt.client.broker_connection"
+_KAFKA_PYTHON = "kafka."
+_NUMBERS = re.compile(r"\d+")
 _MAX_CLIENT_ID = 200  # characters: clients choose it, and each line about them contains it
 
 
@@ -53,7 +56,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
-    handler.addFilter(_RateLimitedConnections())
+    handler.addFilter(_RateLimitedClients())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     structlog.configure(
         processors=[
@@ -111,10 +114,11 @@ class RateLimitedLog:
         return times + 1
 
 
-class _RateLimitedConnections(logging.Filter):
-    """Limits the log records of connections to brokers as `RateLimitedLog` does. Those with the same text are one kind.
+class _RateLimitedClients(logging.Filter):
+    """Limits the log records of clients of brokers as `RateLimitedLog` does. Those with the same text are one kind.
 
-    If a broker is down, each client of a gateway tries to connect several times a second.
+    Numbers in the text of kafka-python do not count. If a broker is down, each client of a gateway tries to connect
+    several times a second.
     """
 
     def __init__(self) -> None:
@@ -122,9 +126,13 @@ class _RateLimitedConnections(logging.Filter):
         self._limited_log = RateLimitedLog()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.name != _CONNECTIONS:
+        if record.name == _CONNECTIONS:
+            kind = record.getMessage()
+        elif record.name.startswith(_KAFKA_PYTHON) and record.levelno >= logging.WARNING:
+            kind = _NUMBERS.sub("0", record.getMessage())
+        else:
             return True
-        times = self._limited_log.count(record.getMessage())
+        times = self._limited_log.count((record.name, kind))
         record.__dict__["times"] = times
         return times > 0
 

@@ -1,0 +1,83 @@
+"""kafka-python's admin client, whose errors of connections say which cluster and which of its addresses they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import kafka.errors as kafka_errors
+from kafka import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+
+from kafkafmt._util.addresses import host_and_port
+from kafkafmt.mirror.errors import MirrorError
+
+if TYPE_CHECKING:
+    from kafkafmt.mirror.addresses import ClusterAddress
+
+# kafka-python's errors of a cluster that does not answer. Their text is a number of a broker, or of a system's error.
+_SILENCE = (
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.RequestTimedOutError,
+)
+
+
+class UnansweredError(MirrorError, kafka_errors.RetriableError):  # type: ignore[misc]
+    """A cluster has not answered, or answered that it cannot yet, as while its brokers restart."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # kafka-python's errors put their class before the message
+
+
+class UnreachableError(UnansweredError):
+    """The brokers of a cluster do not answer at the addresses that the cluster advertises.
+
+    reason: the message without the address of the cluster.
+    """
+
+    def __init__(self, address: ClusterAddress, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.reason = reason
+
+
+class AdminClient:
+    """An admin client, which has its methods. Raises UnreachableError for a cluster that does not answer a request.
+
+    config: of kafka-python's client, which connects. Raises as that does.
+    """
+
+    def __init__(self, address: ClusterAddress, config: Mapping[str, Any]) -> None:
+        self._address = address
+        self._admin = KafkaAdminClient(**config, kafka_client=self._connect)
+
+    def _connect(self, **config: Any) -> KafkaNetClient:
+        self._client = KafkaNetClient(**config)
+        return self._client
+
+    @property
+    def cluster(self) -> Any:
+        """The metadata of the cluster."""
+        return self._client.cluster
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._admin, name)
+
+        @wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            try:
+                return method(*arguments, **options)
+            except _SILENCE as error:
+                raise UnreachableError(self._address, self._reason(error)) from None
+
+        return call
+
+    def _reason(self, error: Exception) -> str:
+        """Return the error with the addresses of the brokers, which are not those of the bootstrap servers."""
+        brokers = sorted(self.cluster.brokers(), key=lambda one: str(one.node_id))
+        advertised = ", ".join(
+            f"broker {one.node_id} at {host_and_port(one.host, one.port)}" for one in brokers
+        )
+        return f"no answer of {advertised or 'any broker'}, as the cluster advertises: {error}"
