@@ -11,6 +11,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import WAITED_FOR
 from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.types import TopicPartition
 from logged_events import logged_events
@@ -64,6 +65,4 @@ def test_mirror_when_a_named_topic_does_not_exist_then_a_line_says_that_it_waits
 ) -> None:
     with logged_events(MODULE) as events:
         source_of("t,u", tmp_path, monkeypatch)
-    assert [(one["event"], one["topics"]) for one in events] == [
-        ("the mirror waits for topics that do not exist yet", ["u"])
-    ]
+    assert [(one["event"], one["missing"]) for one in events] == [(WAITED_FOR, "no topic u")]
