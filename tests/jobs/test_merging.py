@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
+import reference as ref
+from file_limits import free_descriptors
 from jobs.logs import LogMaker, Row, make_logs, merged
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
@@ -18,6 +20,7 @@ from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.memory import MemoryBudget, MemoryPlan, MemoryPlanError
 from kafkafmt.streams import Merged
 from kafkafmt.types import TopicPartition
+from log.samples import put_segment
 
 
 def plan_of(total_bytes: int | str = "4m") -> MemoryPlan:
@@ -84,6 +87,21 @@ def test_take_when_whoever_is_asked_for_memory_raises_then_the_next_one_has_all_
         forget()
         assert all_of(merge) == list(merged(logs))
     assert budget.held_bytes == 0
+
+
+def test_take_when_there_are_more_partitions_than_files_may_be_open_then_takes_all(tmp_path: Path) -> None:
+    expected = []
+    for number in range(60):
+        batch = ref.batch_of([ref.Row(0, 1_000 + number, b"k", b"v"), ref.Row(1, 2_000 + number, b"k", b"v")])
+        put_segment(tmp_path / f"t-{number}", 0, [batch])
+        expected += [(1_000 + number, number), (2_000 + number, number)]
+    with (
+        free_descriptors(40),
+        Merge(PartitionReaders(select_logs(tmp_path)), plan_of("64m")) as merge,
+    ):
+        merge.assign(merge.partitions)
+        found = [(row.timestamp, one.partition) for one, row in all_of(merge)]
+    assert found == sorted(expected)
 
 
 @pytest.mark.parametrize("seed", range(4))

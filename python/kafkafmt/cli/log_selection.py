@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
+from kafkafmt._util.descriptors import max_open_segments
 from kafkafmt._util.sizes import GIB
 from kafkafmt.cli.options import (
     Decorator,
@@ -180,6 +181,7 @@ class SelectedLogs(SelectedSource):
             "on_damage": self.damaged.add,
             "from_segment_start": self._selection.from_segment_start,
             "times": self._selection.times,
+            "most_open": max_open_segments() // plan.threads,
         }
         if self._follows:
             readers: PartitionReaders = FollowedReaders(chosen, idle_seconds=self._idle_seconds, **options)

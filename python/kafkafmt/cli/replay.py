@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from kafkafmt._util.callables import load_callable
+from kafkafmt._util.descriptors import raise_limit
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.log_selection import DEFAULT_MEMORY, Selection, memory_options, print_summary
 from kafkafmt.cli.options import (
@@ -178,6 +179,7 @@ def replay(
     """
     began = time.monotonic()
     bound_process()
+    raise_limit()
     memory_bytes = memory_bytes or DEFAULT_MEMORY
     if target == _STANDARD_OUTPUT and codec is not None:
         raise click.UsageError("--codec is for a folder or a cluster")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
@@ -142,6 +143,7 @@ def table(
     """
     began = time.monotonic()
     bound_process()
+    raise_limit()
     ensure_engine(engine, master)
     kind = _store_kind(engine, state_path, store, cache)
     if engine == "spark" and (threads > 1 or isinstance(source, ClusterAddress)):
