@@ -13,6 +13,7 @@ import reference as ref
 from file_limits import free_descriptors
 from jobs.logs import LogMaker, Row, make_logs, merged
 from kafkafmt.errors import CorruptRecordError
+from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
 from kafkafmt.jobs.replay import Merge
 from kafkafmt.log import PartitionLogWriter
@@ -87,6 +88,36 @@ def test_take_when_whoever_is_asked_for_memory_raises_then_the_next_one_has_all_
         forget()
         assert all_of(merge) == list(merged(logs))
     assert budget.held_bytes == 0
+
+
+def large_record(codec: kf.Codec, magic: int = 2) -> bytes:
+    builder = kf.RecordBatchBuilder(magic, codec)
+    builder.append(1_000, b"k", bytes(3 << 20))
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize(
+    ("codec", "magic"), [(kf.Codec.NONE, 2), (kf.Codec.ZSTD, 2), (kf.Codec.GZIP, 2), (kf.Codec.GZIP, 1)]
+)
+def test_take_when_a_record_is_too_large_for_the_memory_then_the_error_names_a_total_that_suffices(
+    tmp_path: Path, codec: kf.Codec, magic: int
+) -> None:
+    put_segment(tmp_path / "t-0", 0, [large_record(codec, magic)])
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan_for(16 << 20, 1)) as merge:
+        merge.assign(merge.partitions)
+        with pytest.raises(MemoryPlanError, match=r"t-0 at offset 0, position 0: \d+ bytes") as caught:
+            merge.take()
+    least = caught.value.least_total_bytes
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan_for(least, 1)) as merge:
+        merge.assign(merge.partitions)
+        assert len(all_of(merge)) == 1
+        assert 16 * (3 << 20) < merge.peak_bytes <= least
+
+
+def test_plan_when_no_log_has_a_large_batch_then_needs_less_for_each_partition() -> None:
+    assert plan_for(256 << 20, 3_000, largest_log_bytes=107).total_bytes == 256 << 20
+    with pytest.raises(MemoryPlanError, match="a batch of up to 1048588 bytes of each of 3000 partitions"):
+        plan_for(256 << 20, 3_000, largest_log_bytes=1 << 30)
 
 
 def test_take_when_there_are_more_partitions_than_files_may_be_open_then_takes_all(tmp_path: Path) -> None:

@@ -173,7 +173,8 @@ def replay(
     are kept.
 
     --memory limits the memory beyond that of the program itself, for any number of partitions. If it is too small for
-    one batch of each partition, the command fails at the start and names a sufficient size.
+    a batch of 1 MiB of each partition, the command fails at the start and names a sufficient size. It does so later
+    for a larger batch of more than 1/16 of it.
 
     Exit status: 0; 1 if damage ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no failure.
     """
@@ -219,7 +220,14 @@ def replay(
         shares = shares_of(chosen.partitions, threads)
         ahead = BUFFERS_AHEAD if threads > 1 else 0
         at_a_time = max(map(len, shares)) if by_time else 1
-        plan = plan_for(memory_bytes, at_a_time + ahead, writing=writing, source=chosen.kind, threads=threads)
+        plan = plan_for(
+            memory_bytes,
+            at_a_time + ahead,
+            writing=writing,
+            source=chosen.kind,
+            threads=threads,
+            largest_log_bytes=chosen.largest_log_bytes,
+        )
 
         def opened_merge(share: Sequence[TopicPartition] | None) -> Merge:
             return stack.enter_context(
