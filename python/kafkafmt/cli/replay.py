@@ -176,7 +176,8 @@ def replay(
     a batch of 1 MiB of each partition, the command fails at the start and names a sufficient size. It does so later
     for a larger batch of more than 1/16 of it.
 
-    Exit status: 0; 1 if damage ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no failure.
+    Exit status: 0; 1 if damage or a full disk ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no
+    failure.
     """
     began = time.monotonic()
     bound_process()

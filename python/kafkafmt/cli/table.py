@@ -139,7 +139,8 @@ def table(
 
     Needs pip install 'kafkafmt[store,arrow]'. --engine spark needs Java and 'kafkafmt[spark]'.
 
-    Exit status: 0; 1 if damage ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no failure.
+    Exit status: 0; 1 if damage or a full disk ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no
+    failure.
     """
     began = time.monotonic()
     bound_process()
