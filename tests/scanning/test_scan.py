@@ -289,7 +289,9 @@ def test_scan_when_its_end_is_in_a_wrapper_after_one_with_a_damaged_offset_then_
 def test_scan_when_a_timestamp_does_not_fit_into_arrow_then_fails_unless_it_is_not_selected(
     tmp_path: Path, timestamp: int, on_corrupt: Literal["fail", "skip"]
 ) -> None:
-    batches = [ref.batch_of([ref.Row(offset, time)]) for offset, time in enumerate((1, timestamp, 3))]
+    batches = [
+        ref.batch_of([ref.Row(offset, time, None, b"v")]) for offset, time in enumerate((1, timestamp, 3))
+    ]
     put_segment(tmp_path / "t-0", 0, batches)
     found: list[int] = []
     scan = kf.scan(tmp_path, on_corrupt=on_corrupt)

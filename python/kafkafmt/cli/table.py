@@ -15,6 +15,7 @@ import click
 
 from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.directory_lock import lock_surroundings
+from kafkafmt._util.staging import ensure_can_stage
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.log_selection import (
@@ -168,6 +169,8 @@ def table(
             raise TableError(
                 f"{target}: already exists: --force replaces it, expected the name of a new file"
             )
+        if not was_finished:
+            ensure_can_stage(target)
         selection = Selection.of_options(source, **selected)
         chosen = select_source(selection, settings)
         if engine == "spark":
