@@ -128,7 +128,7 @@ def test_take_when_there_are_more_partitions_than_files_may_be_open_then_takes_a
         expected += [(1_000 + number, number), (2_000 + number, number)]
     with (
         free_descriptors(40),
-        Merge(PartitionReaders(select_logs(tmp_path)), plan_of("64m")) as merge,
+        Merge(PartitionReaders(select_logs(tmp_path), most_open=10), plan_of("64m")) as merge,
     ):
         merge.assign(merge.partitions)
         found = [(row.timestamp, one.partition) for one, row in all_of(merge)]
