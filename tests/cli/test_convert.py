@@ -630,8 +630,8 @@ def test_plan_when_a_segment_is_deleted_meanwhile_then_passes_over_it(
 ) -> None:
     original = Listing.logs
 
-    def listed(self: Listing, directory: Path, irregular: list[Path]) -> dict[Path, list[Segment]]:
-        found = original(self, directory, irregular)
+    def listed(self: Listing, directory: Path) -> dict[Path, list[Segment]]:
+        found = original(self, directory)
         gone.unlink(missing_ok=True)
         return found
 

@@ -155,3 +155,13 @@ def test_jobs_when_none_are_given_then_are_as_many_as_have_room_for_large_batche
     assert jobs(1024) == 6
     with pytest.raises(MemoryPlanError):
         jobs(8)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("batch_mib", [8, 17, 96, 250])
+def test_total_when_a_batch_is_too_large_then_the_named_one_suffices_for_the_jobs_that_it_starts(
+    cores: int, batch_mib: int
+) -> None:
+    memory = ConvertMemory.divided(64 * MIB, cores, 1, DEFAULT_CHUNK_SIZE)
+    least = memory.least_total(batch_mib * MIB)
+    assert ConvertMemory.divided(least, cores, 1, DEFAULT_CHUNK_SIZE).max_batch_bytes >= batch_mib * MIB

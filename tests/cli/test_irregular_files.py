@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.logs import run
+from log.samples import put_segment
 from mirror.folders import batches, put_log
 
 NAME = "00000000000000000999.log"
@@ -36,8 +37,41 @@ def test_irregular_file_when_it_has_the_name_of_a_segment_then_is_reported(logs:
         result = run(*command, logs)
         assert result.exit_code == (2 if command == ("inspect",) else 1)
         assert words in result.stderr
-    result = run("convert", "--to-magic", 1, logs, logs.parent / "target")
-    assert (result.exit_code, result.stderr) == (2, f"kafkafmt: {words}\n")
+    target = logs.parent / "target"
+    for command in (
+        ("convert", "--to-magic", 1, logs, target),
+        ("export", logs, target),
+        ("table", logs, target),
+        ("replay", logs, target),
+        ("mirror", logs, target, "--once"),
+    ):
+        result = run(*command)
+        assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"kafkafmt: {words}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_irregular_file_when_its_topic_is_not_selected_then_is_no_error(logs: Path, kind: str) -> None:
+    (logs / "u-0").mkdir()
+    KINDS[kind](logs / "u-0" / NAME)
+    for command in (("convert", "--to-magic", 1), ("export",), ("replay",)):
+        *selected, target = (logs, "--topics", "t", logs.parent / command[0])
+        assert run(*command, *selected, target).exit_code == 0
+        result = run(*command, logs, logs.parent / "all")
+        assert result.exit_code == 2
+        assert f"{logs}/u-0/{NAME}: expected a regular file, found {kind}" in result.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_irregular_file_when_repaired_then_its_offsets_are_lost(logs: Path, kind: str) -> None:
+    path = logs / "t-0" / f"{10:020d}.log"
+    put_segment(logs / "t-0", 20, batches(20, 30))
+    KINDS[kind](path)
+    result = run("repair", logs, logs.parent / "target")
+    assert result.exit_code == 1
+    lost = f"lost: {path}: no file, offsets 10-19: expected a regular file, found {kind}\n"
+    assert lost in result.stderr
+    assert path.name not in result.stderr.replace(lost, "")
+    assert not (logs.parent / "target" / "t-0" / path.name).exists()
 
 
 def test_summary_when_a_segment_cannot_be_read_then_does_not_conclude_what_clients_need(logs: Path) -> None:

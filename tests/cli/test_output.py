@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from cli.logs import command, run, run_process, write_log
 from file_limits import file_size_limit
 from kafkafmt import RecordBatchBuilder
 from kafkafmt.cli.output import print_table
+from log.samples import put_segment
 
+TESTS = Path(__file__).parents[1]
 COMMAND = "\x1b]0;owned\x07\x1b[2J"
 
 
@@ -58,7 +61,26 @@ def test_output_when_its_disk_is_full_then_the_error_names_it(tmp_path: Path, as
             check=False,
             cwd=tmp_path,
         )
-    assert (ended.returncode, ended.stderr) == (2, "kafkafmt: standard output: No space left on device\n")
+    assert (ended.returncode, ended.stderr) == (1, "kafkafmt: standard output: No space left on device\n")
+
+
+def test_command_when_it_gets_no_more_memory_then_says_so_in_one_line_with_status_1(tmp_path: Path) -> None:
+    builder = RecordBatchBuilder(codec="zstd")
+    builder.append(0, b"k", bytes(64 << 20))
+    put_segment(tmp_path / "t-0", 0, [builder.build()])
+    program = (
+        f"import sys; sys.path.append({str(TESTS)!r})\n"
+        "from process_memory import limit_virtual_bytes\n"
+        "from kafkafmt.cli import main\n"
+        "limit_virtual_bytes(100 << 20)\n"
+        f"main(['inspect', {str(tmp_path)!r}, '--records', '--json'])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("kafkafmt: out of memory")
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["convert", "repair"])
@@ -69,7 +91,7 @@ def test_target_when_its_disk_is_full_then_the_error_names_it_and_not_the_source
     write_log(source / "orders-0", segment_bytes=100_000)
     with file_size_limit(1000):
         ended = run(name, source, target, *(("--to-magic", 1, "--jobs", 1) if name == "convert" else ()))
-    assert ended.exit_code == (1 if name == "convert" else 2)
+    assert ended.exit_code == 1
     told = next(line for line in ended.stderr.splitlines() if "File too large" in line)
     assert "target" in told
     assert f"{source}" not in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -174,7 +175,7 @@ def test_table_when_the_disk_is_full_then_says_so_and_the_next_run_goes_on(
     out = tmp_path / "t.parquet"
     limited = ["bash", "-c", 'ulimit -f 400; exec "$@"', "-", *command("table", source, out)]
     done = subprocess.run(limited, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert is_one_line(done.stderr, ["t.parquet", "File too large"]), done.stderr
     assert not out.exists()
     assert run("table", source, out).exit_code == 0
@@ -263,3 +264,18 @@ def test_table_when_a_state_is_kept_and_the_file_is_another_then_it_is_not_repla
     out.write_bytes(b"of a user")
     assert run("table", source, out, "--state", state).exit_code == 2
     assert out.read_bytes() == b"of a user"
+
+
+def test_table_when_its_file_cannot_be_written_then_nothing_is_read_and_no_state_is_left(
+    tmp_path: Path,
+) -> None:
+    write_log(tmp_path / "logs" / "orders-0")
+    fifo = tmp_path / "table"
+    os.mkfifo(fifo)
+    for target, words in (
+        (fifo, "expected a regular file, found a FIFO"),
+        (Path("/proc/table.parquet"), "No such file or directory"),
+    ):
+        result = run("table", tmp_path / "logs", target, "--force", "--verbose")
+        assert (result.exit_code, result.stderr) == (2, f"kafkafmt: {target}: {words}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "table"]

@@ -10,8 +10,9 @@ import pytest
 import reference as ref
 from jobs.logs import make_logs, merged
 from jobs.test_merging import plan_of
+from kafkafmt.errors import InvalidRecordError
 from kafkafmt.jobs.partition_readers import PartitionReaders, select_logs
-from kafkafmt.jobs.replay import LogTarget, Merge, ReplayError, replay
+from kafkafmt.jobs.replay import LogTarget, Merge, replay
 from kafkafmt.log import LogDirectory, PartitionLogWriter
 from kafkafmt.types import Codec, TopicPartition
 from reference import Row
@@ -39,13 +40,13 @@ def log_with(folder: Path, timestamps: Iterable[int]) -> None:
         writer.append(ref.batch_of([Row(n, time, None, b"v") for n, time in enumerate(timestamps)]))
 
 
-def test_replay_when_a_record_cannot_be_written_then_error_names_its_partition_and_nothing_is_left(
+def test_replay_when_a_record_cannot_be_written_then_error_names_its_offset_and_nothing_is_left(
     tmp_path: Path,
 ) -> None:
     log_with(tmp_path / "logs" / "t-0", [1, 3, 5, 7])
     log_with(tmp_path / "logs" / "t-1", [2, 4, -9, 6])
     with Merge(PartitionReaders(select_logs(tmp_path / "logs")), plan_of()) as merge:
         target = LogTarget(tmp_path / "out")
-        with pytest.raises(ReplayError, match=r"^t-1: a record cannot be written again: .* found -9"):
+        with pytest.raises(InvalidRecordError, match=r"^t-1 at offset 2: the record cannot be .* found -9"):
             replay(merge, target, by_time=True)
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]

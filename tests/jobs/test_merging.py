@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
+import reference as ref
+from file_limits import free_descriptors
 from jobs.logs import LogMaker, Row, make_logs, merged
 from kafkafmt.errors import CorruptRecordError
+from kafkafmt.jobs.memory import plan_for
 from kafkafmt.jobs.partition_readers import READER_BYTES, PartitionReaders, select_logs
 from kafkafmt.jobs.replay import Merge
 from kafkafmt.log import PartitionLogWriter
@@ -18,6 +21,7 @@ from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.memory import MemoryBudget, MemoryPlan, MemoryPlanError
 from kafkafmt.streams import Merged
 from kafkafmt.types import TopicPartition
+from log.samples import put_segment
 
 
 def plan_of(total_bytes: int | str = "4m") -> MemoryPlan:
@@ -84,6 +88,51 @@ def test_take_when_whoever_is_asked_for_memory_raises_then_the_next_one_has_all_
         forget()
         assert all_of(merge) == list(merged(logs))
     assert budget.held_bytes == 0
+
+
+def large_record(codec: kf.Codec, magic: int = 2) -> bytes:
+    builder = kf.RecordBatchBuilder(magic, codec)
+    builder.append(1_000, b"k", bytes(3 << 20))
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize(
+    ("codec", "magic"), [(kf.Codec.NONE, 2), (kf.Codec.ZSTD, 2), (kf.Codec.GZIP, 2), (kf.Codec.GZIP, 1)]
+)
+def test_take_when_a_record_is_too_large_for_the_memory_then_the_error_names_a_total_that_suffices(
+    tmp_path: Path, codec: kf.Codec, magic: int
+) -> None:
+    put_segment(tmp_path / "t-0", 0, [large_record(codec, magic)])
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan_for(16 << 20, 1)) as merge:
+        merge.assign(merge.partitions)
+        with pytest.raises(MemoryPlanError, match=r"t-0 at offset 0, position 0: \d+ bytes") as caught:
+            merge.take()
+    least = caught.value.least_total_bytes
+    with Merge(PartitionReaders(select_logs(tmp_path)), plan_for(least, 1)) as merge:
+        merge.assign(merge.partitions)
+        assert len(all_of(merge)) == 1
+        assert 16 * (3 << 20) < merge.peak_bytes <= least
+
+
+def test_plan_when_no_log_has_a_large_batch_then_needs_less_for_each_partition() -> None:
+    assert plan_for(256 << 20, 3_000, largest_log_bytes=107).total_bytes == 256 << 20
+    with pytest.raises(MemoryPlanError, match="a batch of up to 1048588 bytes of each of 3000 partitions"):
+        plan_for(256 << 20, 3_000, largest_log_bytes=1 << 30)
+
+
+def test_take_when_there_are_more_partitions_than_files_may_be_open_then_takes_all(tmp_path: Path) -> None:
+    expected = []
+    for number in range(60):
+        batch = ref.batch_of([ref.Row(0, 1_000 + number, b"k", b"v"), ref.Row(1, 2_000 + number, b"k", b"v")])
+        put_segment(tmp_path / f"t-{number}", 0, [batch])
+        expected += [(1_000 + number, number), (2_000 + number, number)]
+    with (
+        free_descriptors(40),
+        Merge(PartitionReaders(select_logs(tmp_path), most_open=10), plan_of("64m")) as merge,
+    ):
+        merge.assign(merge.partitions)
+        found = [(row.timestamp, one.partition) for one, row in all_of(merge)]
+    assert found == sorted(expected)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -100,7 +100,6 @@ def test_segments_are_listed_by_base_offset_with_the_last_one_active(log_folder:
         (log_folder / other).touch()
     (log_folder / f".{name(90)}.0123456789abcdef.tmp").touch()
     (log_folder / f"{2**63:020d}.log").touch()
-    (log_folder / name(100)).mkdir()
 
     log = PartitionLog(log_folder)
 

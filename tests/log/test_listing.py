@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -13,6 +14,7 @@ import pytest
 
 import kafkafmt as kf
 from file_systems import BUCKET
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.log import LogDirectory, PartitionLog, split_points
 from kafkafmt.log.indexes import (
     OffsetIndex,
@@ -21,7 +23,7 @@ from kafkafmt.log.indexes import (
     read_transaction_index,
     transactions_from_bytes,
 )
-from kafkafmt.log.listing import SIDECAR_SUFFIXES, Listing, list_segments
+from kafkafmt.log.listing import SIDECAR_SUFFIXES, Listing, ensure_regular, list_segments
 from kafkafmt.log.segment import Segment
 from kafkafmt.storage import LOCAL, RemotePath
 from log.samples import batch, put_segment
@@ -214,13 +216,31 @@ def test_folders_when_names_are_odd_or_linked_then_are_listed(tmp_path: Path) ->
     (odd,) = tmp_path.iterdir()
     (tmp_path / "link").symlink_to(odd)
     (odd / "dangling-0").symlink_to("nowhere")
-    (odd / "1-2-3-7" / f"{9:020d}.log").symlink_to("nowhere")
     for path in (odd, f"{odd}/*", f"file://{odd}", tmp_path / "link", f"{tmp_path}/l*k"):
         listed = list_segments(path)
         assert [str(file.topic_partition) for file in listed] == ["1-2-3-7", "a.b-c_d-7", "x" * 249 + "-7"]
         for file in listed:
             with file.open() as records:
                 assert len(list(records.records())) == 1
+
+
+def test_segment_when_it_is_a_broken_link_then_reads_of_its_partition_fail(logs: Path) -> None:
+    path = logs / "orders-2" / f"{9:020d}.log"
+    path.symlink_to("nowhere")
+    listed = list_segments(logs)
+    assert [str(one) for one in listed if not one.is_regular] == [str(path)]
+    expected = f"expected a regular file, found a broken link: '{path}'"
+    reads: list[Callable[[], object]] = [
+        PartitionLog(logs / "orders-2").segments,
+        listed[1].open,
+        lambda: ensure_regular(listed),
+        lambda: kf.scan(logs).to_arrow(),
+        lambda: kf.scan(path).to_arrow(),
+    ]
+    for read in reads:
+        with pytest.raises(NotRegularFileError, match=re.escape(expected)):
+            read()
+    assert PartitionLog(logs / "orders-10").segments()
 
 
 def test_links_that_lead_to_themselves_when_listed_then_are_left_out(logs: Path) -> None:

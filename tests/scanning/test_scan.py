@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kafkafmt as kf
+import reference as ref
 from data.real_logs import LOGS, NAMES, ExpectedRecord, expected
 from file_systems import CountingHandler, far
 from kafkafmt._util.user_errors import UserError
@@ -281,6 +282,24 @@ def test_scan_when_its_end_is_in_a_wrapper_after_one_with_a_damaged_offset_then_
         kf.scan(tmp_path, offsets=(None, 25)).to_arrow()
     skipping = kf.scan(tmp_path, offsets=(None, 25), on_corrupt="skip")
     assert offsets_of(skipping) == [*range(10), *range(20, 25)]
+
+
+@pytest.mark.parametrize("on_corrupt", ["fail", "skip"])
+@pytest.mark.parametrize("timestamp", [2**62, -(2**62)])
+def test_scan_when_a_timestamp_does_not_fit_into_arrow_then_fails_unless_it_is_not_selected(
+    tmp_path: Path, timestamp: int, on_corrupt: Literal["fail", "skip"]
+) -> None:
+    batches = [
+        ref.batch_of([ref.Row(offset, time, None, b"v")]) for offset, time in enumerate((1, timestamp, 3))
+    ]
+    put_segment(tmp_path / "t-0", 0, batches)
+    found: list[int] = []
+    scan = kf.scan(tmp_path, on_corrupt=on_corrupt)
+    with pytest.raises(kf.InvalidRecordError, match=r"0\.log: timestamp for Arrow.* offsets 1 to 1"):
+        found.extend(read_until_error(scan))
+    assert found == [0]
+    rows = pa.Table.from_batches(scan.to_batches(["offset"]))
+    assert rows["offset"].to_pylist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("on_corrupt", ["fail", "skip"])

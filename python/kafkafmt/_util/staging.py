@@ -85,6 +85,14 @@ def staged_file(
     sync_path(target.absolute().parent)
 
 
+def ensure_can_stage(target: Path) -> None:
+    """Raise what `staged_file` would raise at its start, before long work: OSError, or NotRegularFileError."""
+    ensure_regular_or_missing(target)
+    path, descriptor = _create(target, _new_file)
+    path.unlink()
+    os.close(descriptor)
+
+
 def _create(target: Path, new: Callable[[Path], int]) -> tuple[Path, int]:
     """Return the path and the locked descriptor of a new file or folder."""
     remove_dead(target)

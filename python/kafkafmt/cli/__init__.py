@@ -1,12 +1,14 @@
 """The command line: `kafkafmt` and its commands, one module each.
 
-A command returns its exit status: 0, or 1 if it found damage or a segment failed. A user's mistake ends with status 2
-and one line on standard error. A traceback is a bug. If the reader of a pipe closes it early, the command ends without
-a message, and with the status of a program that SIGPIPE ends: it may not have done all, and what it found is not known.
+A command returns its exit status: 0, or 1 if it found damage, a segment failed, or the machine lacks memory, disk or
+open files. A user's mistake ends with status 2 and one line on standard error. A traceback is a bug. If the reader of a
+pipe closes it early, the command ends without a message, and with the status of a program that SIGPIPE ends: it may not
+have done all, and what it found is not known.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -41,6 +43,9 @@ from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
 
 __all__ = ["main"]
+
+# What the machine lacks, which is no fault of the arguments: room on a disk, or open files.
+_EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
 
 
 class _OneLineErrors(GroupedCommands):
@@ -77,7 +82,10 @@ class _OneLineErrors(GroupedCommands):
         except UserError as error:
             status = _fail(str(error))
         except OSError as error:
-            status = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            status = _fail(message, 1 if error.errno in _EXHAUSTED else 2)
+        except MemoryError as error:
+            status = _fail(": ".join(("out of memory", *filter(None, [" ".join(str(error).split())]))), 1)
         sys.exit(status)
 
 

@@ -7,10 +7,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 
+from kafkafmt._util.descriptors import max_open_segments
 from kafkafmt._util.sizes import GIB
 from kafkafmt.cli.options import (
     Decorator,
@@ -118,6 +120,10 @@ class SelectedSource(Protocol):
         """The size of the source; None if it is not known."""
 
     @property
+    def largest_log_bytes(self) -> int | None:
+        """The size of the largest selected partition; None if it is not known, or may grow."""
+
+    @property
     def summary(self) -> dict[str, Any]:
         """What was read and what was not by the readers that `open` returned, as fields of the summary."""
 
@@ -180,6 +186,7 @@ class SelectedLogs(SelectedSource):
             "on_damage": self.damaged.add,
             "from_segment_start": self._selection.from_segment_start,
             "times": self._selection.times,
+            "most_open": max_open_segments() // plan.threads,
         }
         if self._follows:
             readers: PartitionReaders = FollowedReaders(chosen, idle_seconds=self._idle_seconds, **options)
@@ -190,12 +197,20 @@ class SelectedLogs(SelectedSource):
 
     @property
     def size_in_bytes(self) -> int:
-        """The size of all segments now."""
-        size = 0
+        """The size of all segments when it was first requested."""
+        return sum(self._sizes)
+
+    @property
+    def largest_log_bytes(self) -> int | None:
+        return None if self._follows else max(self._sizes, default=0)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        sizes = []
         for folder in self.folders.values():
             with contextlib.suppress(FileNotFoundError):  # the partition was deleted since it was listed
-                size += PartitionLog(folder).size_in_bytes()
-        return size
+                sizes.append(PartitionLog(folder).size_in_bytes())
+        return sizes
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -147,7 +147,9 @@ def _notify_all(report: RepairReport) -> None:
 
 def _lost_in_words(lost: LostRange) -> str:
     """Return a range as text: file, kind, positions, offsets, and the contents that are known."""
-    where = f"{lost.path}: {lost.kind} at positions {lost.position} to {lost.end_position}"
+    where = f"{lost.path}: {lost.kind}"
+    if lost.position < lost.end_position:
+        where += f" at positions {lost.position} to {lost.end_position}"
     if lost.first_offset is not None:
         where += f", offsets {range_in_words(lost.first_offset, lost.last_offset)}"
     elif lost.is_lost:

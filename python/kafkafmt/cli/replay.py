@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from kafkafmt._util.callables import load_callable
+from kafkafmt._util.descriptors import raise_limit
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.log_selection import DEFAULT_MEMORY, Selection, memory_options, print_summary
 from kafkafmt.cli.options import (
@@ -172,12 +173,15 @@ def replay(
     are kept.
 
     --memory limits the memory beyond that of the program itself, for any number of partitions. If it is too small for
-    one batch of each partition, the command fails at the start and names a sufficient size.
+    a batch of 1 MiB of each partition, the command fails at the start and names a sufficient size. It does so later
+    for a larger batch of more than 1/16 of it.
 
-    Exit status: 0; 1 if damage ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no failure.
+    Exit status: 0; 1 if damage or a full disk ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no
+    failure.
     """
     began = time.monotonic()
     bound_process()
+    raise_limit()
     memory_bytes = memory_bytes or DEFAULT_MEMORY
     if target == _STANDARD_OUTPUT and codec is not None:
         raise click.UsageError("--codec is for a folder or a cluster")
@@ -217,7 +221,14 @@ def replay(
         shares = shares_of(chosen.partitions, threads)
         ahead = BUFFERS_AHEAD if threads > 1 else 0
         at_a_time = max(map(len, shares)) if by_time else 1
-        plan = plan_for(memory_bytes, at_a_time + ahead, writing=writing, source=chosen.kind, threads=threads)
+        plan = plan_for(
+            memory_bytes,
+            at_a_time + ahead,
+            writing=writing,
+            source=chosen.kind,
+            threads=threads,
+            largest_log_bytes=chosen.largest_log_bytes,
+        )
 
         def opened_merge(share: Sequence[TopicPartition] | None) -> Merge:
             return stack.enter_context(

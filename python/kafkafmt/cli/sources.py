@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from kafkafmt._util.files import NotRegularFileError, irregular_in_words
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt.cli.output import notify
 from kafkafmt.cli.values import NEEDS_PYARROW
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
@@ -81,8 +80,8 @@ class SourceFile:
 
     def open(self, start: int = 0, end: int | None = None) -> SegmentRecords:
         """Open the records from byte `start` to `end`. Raises NotRegularFileError for a broken link."""
-        if isinstance(self.path, Path) and self.path.is_symlink() and not self.path.exists():
-            raise NotRegularFileError(errno.EINVAL, irregular_in_words(self.path), str(self.path))
+        if self.segment is not None:
+            self.segment.ensure_regular()
         return SegmentRecords(self.path, start, end, is_active=self.is_active)
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
+from kafkafmt._util.descriptors import raise_limit
 from kafkafmt._util.directory_lock import lock_surroundings
+from kafkafmt._util.staging import ensure_can_stage
 from kafkafmt.cli.engines import engine_options, ensure_engine
 from kafkafmt.cli.help import HelpCommand
 from kafkafmt.cli.log_selection import (
@@ -138,10 +140,12 @@ def table(
 
     Needs pip install 'kafkafmt[store,arrow]'. --engine spark needs Java and 'kafkafmt[spark]'.
 
-    Exit status: 0; 1 if damage ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no failure.
+    Exit status: 0; 1 if damage or a full disk ended it; 2 for wrong arguments. With --on-corrupt skip, damage is no
+    failure.
     """
     began = time.monotonic()
     bound_process()
+    raise_limit()
     ensure_engine(engine, master)
     kind = _store_kind(engine, state_path, store, cache)
     if engine == "spark" and (threads > 1 or isinstance(source, ClusterAddress)):
@@ -165,6 +169,8 @@ def table(
             raise TableError(
                 f"{target}: already exists: --force replaces it, expected the name of a new file"
             )
+        if not was_finished:
+            ensure_can_stage(target)
         selection = Selection.of_options(source, **selected)
         chosen = select_source(selection, settings)
         if engine == "spark":

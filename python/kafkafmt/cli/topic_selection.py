@@ -202,6 +202,10 @@ class SelectedTopics(SelectedSource):
         return None
 
     @property
+    def largest_log_bytes(self) -> None:
+        return None
+
+    @property
     def summary(self) -> dict[str, Any]:
         return {
             "partitions": len(self._bounds),

@@ -40,6 +40,10 @@ _MICROSECONDS = 1000
 _MAX_MILLISECONDS = np.iinfo(np.int64).max // _MICROSECONDS
 
 
+class TimestampRangeError(InvalidRecordError):
+    """A timestamp does not fit into Arrow's microseconds. The record is sound: its other columns can be read."""
+
+
 @dataclass(frozen=True, eq=False)
 class BinaryColumn:
     """A column of byte strings: string i is data[offsets[i]:offsets[i + 1]].
@@ -329,9 +333,8 @@ def _record_batches(
     for count, arrays in chunks:
         try:
             rows = record_batch(arrays, count, schema, source.topic_partition)
-        except InvalidRecordError as error:
-            if "timestamp" not in schema.names or not len(beyond := _beyond(arrays["timestamp"])):
-                raise
+        except TimestampRangeError as error:
+            beyond = _beyond(arrays["timestamp"])
             if beyond[0]:
                 arrays["timestamp"][beyond] = 0
                 yield record_batch(arrays, count, schema, source.topic_partition)[: int(beyond[0])]
@@ -378,9 +381,9 @@ def _arrow_column(
 
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Convert milliseconds to microseconds, in place. Raises InvalidRecordError if one does not fit into 64 bits."""
+    """Convert milliseconds to microseconds, in place. Raises TimestampRangeError if one does not fit into 64 bits."""
     if len(beyond := _beyond(timestamps)):
-        raise InvalidRecordError(
+        raise TimestampRangeError(
             f"timestamp for Arrow's microseconds: expected {-_MAX_MILLISECONDS} to {_MAX_MILLISECONDS} ms, "
             f"found {timestamps[beyond[0]]} ms; the other columns can be read"
         )

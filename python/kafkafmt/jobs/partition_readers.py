@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.descriptors import max_open_segments
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.jobs.files import is_deleted_folder
@@ -17,7 +18,7 @@ from kafkafmt.jobs.readers import Readers
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.open_segment import READ_BYTES
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reader import LogReader, OpenReaders, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import UnreadTail
 from kafkafmt.log.time_range import EVERYTHING, TimeRange
@@ -68,6 +69,7 @@ class PartitionReaders(Readers):
         partition and offset.
     from_segment_start: read also records below the log start offset.
     times: bounds each partition by the timestamps of its records.
+    most_open: how many segments stay open to read them, and as many to find the ends of logs.
 
     Attributes:
         unread_tails: the bytes after the last whole batch, for each opened log that has some.
@@ -86,6 +88,7 @@ class PartitionReaders(Readers):
         on_damage: Callable[[SourceDamage], None] = lambda damage: None,
         from_segment_start: bool = False,
         times: TimeRange = EVERYTHING,
+        most_open: int | None = None,
     ) -> None:
         self.unread_tails: dict[TopicPartition, UnreadTail] = {}
         self.overlapping_segments: dict[TopicPartition, int] = {}
@@ -98,7 +101,10 @@ class PartitionReaders(Readers):
         self._is_committed = is_committed
         self._skips_damage = skips_damage
         self._on_damage = on_damage
-        self._cache = SegmentCache()
+        if most_open is None:
+            most_open = max_open_segments()
+        self._cache = SegmentCache(most_open)
+        self._open_readers = OpenReaders(most_open)
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader | None] = {}
 
@@ -158,6 +164,8 @@ class PartitionReaders(Readers):
         Raises CorruptRecordError for damage, unless it is skipped, and OSError.
         """
         reader = self._reader(topic_partition)
+        if reader is not None:
+            self._open_readers.keep(reader)
         while reader is not None:
             try:
                 found = reader.read(reader.end_offset, READ_BYTES)

@@ -144,7 +144,7 @@ class FollowedFolders:
         with storage.entries(self._path) as found:
             entries = {entry.name: entry for entry in found}
         ensure_complete(self._path, entries)
-        if own is not None and any(segment_entries(entries.values())):
+        if own is not None and any(segment_entries(self._path, entries.values())):
             self.folders, self._known = {own: self._path}, {}
             return before.keys() ^ self.folders.keys()
         inodes = {name: entry.inode() for name, entry in entries.items()}
@@ -186,16 +186,16 @@ def nested_log_directory(path: StoragePath) -> StoragePath | None:
 
 
 def partition_logs(
-    source: StoragePath, *, from_segment_start: bool = False, irregular: list[Path] | None = None
+    source: StoragePath, *, from_segment_start: bool = False
 ) -> dict[PartitionLog, list[Segment]]:
     """Return the log of a folder that itself has segments, and the logs of the partitions in it, with their segments.
 
     If the folder is named as a partition and has segments, it is the only log. Each folder of a partition is listed
-    once. from_segment_start: as in `PartitionLog`. irregular: as in `Listing.logs`.
+    once. from_segment_start: as in `PartitionLog`.
     """
     directory, log_starts = partition_folder(source), LogStartOffsets()
     logs = {}
-    for folder, segments in Listing().logs(directory, irregular).items():
+    for folder, segments in Listing().logs(directory).items():
         with suppress(FileNotFoundError):  # it may be deleted meanwhile
             log = PartitionLog(folder, from_segment_start=from_segment_start, log_starts=log_starts)
             logs[log] = segments
@@ -209,7 +209,7 @@ def _holds_segments(folder: StoragePath, on_denied: Callable[[PermissionError], 
     """
     try:
         with suppress(FileNotFoundError, NotADirectoryError), storage_of(folder).entries(folder) as entries:
-            return any(segment_entries(entries))
+            return any(segment_entries(folder, entries))
     except PermissionError as error:
         if on_denied is None:
             raise

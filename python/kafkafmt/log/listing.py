@@ -17,7 +17,6 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkafmt._util.files import ensure_regular_or_missing
 from kafkafmt.log.segment import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -52,6 +51,9 @@ def list_segments(
     may_be_empty: bool = False,
 ) -> list[Segment]:
     """List the segments under `paths`, each once, sorted by topic, partition and base offset.
+
+    Local folders, FIFOs and broken links with the name of a segment are listed, too. Call `ensure_regular` for the
+    segments that are to be read.
 
     For a folder, these are the segments in it and in the folders of partitions in it. Other folders and files are
     ignored.
@@ -90,7 +92,8 @@ class Listing:
     """Finds the files that paths and patterns stand for. Each folder is listed once.
 
     with_others: find files that are not segments, too, and the segments in folders of any name that match a pattern.
-        Folders, FIFOs and broken links with the name of a segment are found as segments, which cannot be opened.
+
+    Local folders, FIFOs and broken links with the name of a segment are found as segments that are not regular.
     """
 
     def __init__(self, *, with_others: bool = False) -> None:
@@ -110,29 +113,20 @@ class Listing:
         segments = sorted((one for one in found.values() if isinstance(one, Segment)), key=_order)
         return FoundFiles(segments, [one for one in found.values() if not isinstance(one, Segment)])
 
-    def logs(
-        self, directory: StoragePath, irregular: list[Path] | None = None
-    ) -> dict[StoragePath, list[Segment]]:
+    def logs(self, directory: StoragePath) -> dict[StoragePath, list[Segment]]:
         """Find the segments in a folder, and in the folders of partitions in it, by folder, sorted by partition.
 
         If the folder itself is named as a partition and has segments, it is the only one. A folder without segments is
         left out. The segments have no listed size: they are read up to their present ends.
-
-        irregular: gets the paths of local folders, FIFOs and broken links with the name of a segment.
         """
         own = self._present_segments(directory)
-        if irregular is not None and isinstance(directory, Path):
-            irregular += irregular_segments(directory, self._children(directory).values())
         found = {directory: own} if own else {}
         if own and partition_of(directory) is not None:
             return found
 
         # Not `_children`, which would keep all entries of what may be thousands of folders.
         def look(folder: StoragePath) -> list[Segment]:
-            with suppress(FileNotFoundError), storage_of(folder).entries(folder) as found:
-                entries = list(found)
-                if irregular is not None and isinstance(folder, Path):
-                    irregular.extend(irregular_segments(folder, entries))
+            with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
                 return segments_among(folder, entries)
             return []
 
@@ -145,7 +139,7 @@ class Listing:
         there = path.looked_up() if isinstance(path, RemotePath) else path
         if there.is_dir():
             return self._segments_in(path) + self._found_in(self._partitions_in(path))
-        if there.exists():
+        if there.exists() or (is_segment_file_name(path.name) and path.is_symlink()):
             return [self._file_at(path)]
         pattern = path.path if isinstance(path, RemotePath) else str(path)
         if not _MAGIC.search(pattern):
@@ -164,8 +158,6 @@ class Listing:
             raise ValueError(f"{path}: {expected}")
         found = self._segments_in(path.parent, int(path.stem))
         if not found:
-            if isinstance(path, Path):
-                ensure_regular_or_missing(path)
             raise FileNotFoundError(errno.ENOENT, "deleted while it was listed", str(path))
         return found[0]
 
@@ -206,22 +198,14 @@ class Listing:
             for segment, next_offset in zip_longest(segments, next_offsets)
             if wanted in (None, segment.base_offset)
         )
-        listed = [segment for segment in found if segment is not None]
-        if self._with_others and isinstance(folder, Path):
-            listed += self._irregular_in(folder, wanted)
-        return listed
-
-    def _irregular_in(self, folder: Path, wanted: int | None) -> Iterator[Segment]:
-        """Yield what is named as a segment and is no file, as a broken link. It cannot be opened."""
-        for path in irregular_segments(folder, self._children(folder).values()):
-            segment = Segment(path, is_active=False)
-            if wanted in (None, segment.base_offset):
-                yield segment
+        return [segment for segment in found if segment is not None]
 
     def _as_listed(
         self, folder: StoragePath, segment: Segment, next_base_offset: int | None
     ) -> Segment | None:
-        """Add what is known from the listing to a segment; None if it was deleted since."""
+        """Add what is known from the listing to a regular segment; None if it was deleted since."""
+        if not segment.is_regular:
+            return replace(segment, next_base_offset=next_base_offset)
         storage, entries, stem = storage_of(folder), self._children(folder), segment.path.stem
         try:
             status = segment.path.stat()
@@ -295,32 +279,41 @@ class Listing:
         return found
 
 
-def segment_entries(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
-    """Yield the entries of a folder that are segments, in no defined order."""
-    return (entry for entry in entries if is_segment_file_name(entry.name) and entry.is_file())
+def segment_entries(folder: StoragePath, entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
+    """Yield the entries of a folder that are segments, or local with the name of one, in no defined order.
+
+    An entry that a broker deletes meanwhile is left out. A link that stays and leads nowhere is not.
+    """
+    named = (entry for entry in entries if is_segment_file_name(entry.name))
+    return (entry for entry in named if entry.is_file() or _is_irregular(folder, entry))
 
 
-def irregular_segments(folder: Path, entries: Iterable[FolderEntry]) -> list[Path]:
-    """Return what is named as a segment among the entries of a folder and is no file, as a FIFO or a broken link."""
-    named = (entry for entry in entries if is_segment_file_name(entry.name) and not entry.is_file())
-    return sorted(folder / entry.name for entry in named if os.path.lexists(folder / entry.name))
+def _is_irregular(folder: StoragePath, entry: FolderEntry) -> bool:
+    return isinstance(folder, Path) and os.path.lexists(folder / entry.name)
 
 
 def segments_among(
     folder: StoragePath, entries: Iterable[FolderEntry], known: Mapping[str, Segment] | None = None
 ) -> list[Segment]:
-    """Return the segments among the entries of a folder, as `PartitionLog.segments`."""
+    """Return the segments among the entries of a folder, by base offset. known: as for `PartitionLog.segments`."""
     storage, known = storage_of(folder), known or {}
-    found = {entry.name: entry for entry in segment_entries(entries)}
+    found = {entry.name: entry for entry in segment_entries(folder, entries)}
     last = max(found, default=None)
     segments = []
     for name in sorted(found):
         segment, is_active = known.get(name), name == last
         if segment is None or segment.is_active != is_active or isinstance(segment.path, RemotePath):
-            listed = Segment(storage.path_of(folder, found[name]), is_active)
+            path, is_regular = storage.path_of(folder, found[name]), found[name].is_file()
+            listed = Segment(path, is_active, is_regular=is_regular)
             segment = segment if segment == listed else listed
         segments.append(segment)
     return segments
+
+
+def ensure_regular(segments: Iterable[Segment]) -> None:
+    """Raise NotRegularFileError for the first of these segments that is not regular: its records would be missing."""
+    for segment in segments:
+        segment.ensure_regular()
 
 
 def partition_of(path: StoragePath) -> TopicPartition | None:

@@ -159,7 +159,8 @@ class LowestOffsets:
         if path not in self._stops:
             self._stops[path] = None
             with contextlib.suppress(OSError, ValueError):
-                spans = SegmentEnds().read_segments(list_segments(path.parent)).spans()
+                regular = [one for one in list_segments(path.parent) if one.is_regular]
+                spans = SegmentEnds().read_segments(regular).spans()
                 self._stops[path] = next((stop for one, _, stop in spans if one.path == path), None)
         stop = self._stops[path]
         return stop if stop is not None and stop < next_offset else None

@@ -22,10 +22,11 @@ from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.isolation import CommittedView, TransactionTracker, are_indexed
-from kafkafmt.log.listing import partition_of, segments_among
+from kafkafmt.log.listing import ensure_regular, partition_of, segments_among
 from kafkafmt.log.log_snapshot import LogPosition, LogSnapshot
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
-from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn, hides_batch
+from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
+from kafkafmt.log.splitting import hides_batch
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.decoding import locate_in_chunks
@@ -84,9 +85,14 @@ class PartitionLog:
         """List the present segments, by base offset, without opening them. The last one is the active segment.
 
         known: segments that were listed before, by file name. The same objects are returned for those that still exist.
+
+        Raises NotRegularFileError for a folder, a FIFO or a broken link with the name of a segment: without an error,
+        its records would be missing silently.
         """
         with storage_of(self.path).entries(self.path) as entries:
-            return segments_among(self.path, entries, known)
+            found = segments_among(self.path, entries, known)
+        ensure_regular(found)
+        return found
 
     def size_in_bytes(self) -> int:
         """Return the size of all segments in bytes. Segments that are deleted meanwhile do not count."""

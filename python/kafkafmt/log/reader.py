@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -450,3 +451,23 @@ class LogReader:
 def read_memory() -> bytearray:
     """Allocate the buffer that readers share."""
     return bytearray(READ_BYTES)
+
+
+class OpenReaders:
+    """Limit how many of the readers of many logs keep their segment open. `most`: the limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = max(most, 1)
+        self._open: OrderedDict[TopicPartition, LogReader] = OrderedDict()  # the last one read is last
+
+    def keep(self, reader: LogReader) -> None:
+        """Note that this reader is read now. Beyond the limit, those that were read least recently are rested."""
+        self._open[reader.topic_partition] = reader
+        self._open.move_to_end(reader.topic_partition)
+        while len(self._open) > self._most:
+            _, oldest = self._open.popitem(last=False)
+            oldest.rest()
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Forget the reader of a partition, which is gone."""
+        self._open.pop(topic_partition, None)

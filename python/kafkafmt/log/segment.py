@@ -8,6 +8,7 @@ the used entry can hide an earlier record from a search by timestamp.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -18,6 +19,7 @@ import numpy as np
 
 from _kafkafmt.wire.layout import LOG_OVERHEAD
 from kafkafmt._util.closing import Closing
+from kafkafmt._util.files import NotRegularFileError, irregular_in_words
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, KafkaFormatError
 from kafkafmt.log.indexes import (
@@ -32,8 +34,7 @@ from kafkafmt.records.decoding import locate
 from kafkafmt.records.file import SEGMENT_NAME, FileRecords
 from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.records.range import RecordsRange
-from kafkafmt.records.runs import expected_of_last, first_misplaced, first_offset
-from kafkafmt.records.trimming import base_offset_of
+from kafkafmt.records.runs import expected_of_last, first_offset
 from kafkafmt.storage import AnyPath, StoragePath, read_file, storage_of, storage_path
 from kafkafmt.types import TopicPartition, milliseconds
 
@@ -183,6 +184,7 @@ class Segment:
     file name is not that of a segment.
 
     is_active: it is the last segment of its log, so its last batch may be incomplete.
+    is_regular: False if a listing found a folder, a FIFO or a broken link of this name. It cannot be opened.
 
     `list_segments` sets the other fields; they are None for a segment that it did not list.
 
@@ -199,6 +201,7 @@ class Segment:
     sidecar_sizes: Mapping[str, int] | None = field(default=None, hash=False)
     next_base_offset: int | None = None
     is_named: bool = field(default=True, compare=False)
+    is_regular: bool = True
 
     if TYPE_CHECKING:  # `__post_init__` converts the path
 
@@ -211,6 +214,7 @@ class Segment:
             sidecar_sizes: Mapping[str, int] | None = ...,
             next_base_offset: int | None = ...,
             is_named: bool = ...,
+            is_regular: bool = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -226,7 +230,12 @@ class Segment:
 
     def unlisted(self) -> Segment:
         """Return the same segment without the listing: it is read up to its present end."""
-        return Segment(self.path, self.is_active)
+        return Segment(self.path, self.is_active, is_regular=self.is_regular)
+
+    def ensure_regular(self) -> None:
+        """Raise NotRegularFileError if a listing found that this is not a regular file."""
+        if not self.is_regular:
+            raise NotRegularFileError(errno.EINVAL, irregular_in_words(str(self.path)), str(self.path))
 
     @cached_property
     def base_offset(self) -> int:
@@ -269,8 +278,10 @@ class Segment:
         """Open the records from byte `start`, where a batch begins, to `end`; None is the end, as listed if it was.
 
         Returns a context manager. An open local file stays readable after it is deleted. Raises FileNotFoundError if
-        retention or compaction has deleted it before. topic_partition: the partition, if the folder is not named so.
+        retention or compaction has deleted it before, and NotRegularFileError if it is no regular file.
+        topic_partition: the partition, if the folder is not named so.
         """
+        self.ensure_regular()
         return SegmentRecords(
             self.path,
             start,
@@ -434,25 +445,6 @@ def find_row(records: Records, offset: int, start: int) -> np.void | None:
     batch. Raises KafkaFormatError if damage prevents the search.
     """
     return _search(records, start, lambda runs: _first_row(runs, offset))
-
-
-def hides_batch(records: Records, row: np.void, least_offset: int, end_offset: int) -> bool:
-    """Whether the offsets of a batch, which reaches `end_offset`, are too high, and one after it begins before that.
-
-    No CRC covers the base offset of a batch: a damaged one must not end a read. row: of the batch, in the shallow
-    index. least_offset: the lowest offset that it can have.
-    """
-    position = int(row["position"]) + int(row["size"])
-    first = records.first_offset_at(position)
-    if first is None or first > row["last_offset"]:
-        return False
-    after = records.sound_run_at(position)
-    if after is None:
-        return False
-    following = partial(records.sound_run_at, after.end_position)
-    if first_misplaced(np.append(row, after.index), least_offset, following=following)[0]:
-        return False  # a batch after it, whose offsets are too low
-    return base_offset_of(after, 0, records.max_decompressed_bytes) < end_offset
 
 
 def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]], _Found]) -> _Found:

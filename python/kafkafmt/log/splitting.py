@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex
-from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row, hides_batch
+from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row
 from kafkafmt.records.base import Records
+from kafkafmt.records.runs import first_misplaced
+from kafkafmt.records.trimming import base_offset_of
 
 
 @dataclass(frozen=True)
@@ -151,3 +153,22 @@ def _next_cut(records: Records, split_bytes: int, index: OffsetIndex | None, las
         return records.find_batch_start(target, last)
     except KafkaFormatError:
         return records.end_position
+
+
+def hides_batch(records: Records, row: np.void, least_offset: int, end_offset: int) -> bool:
+    """Whether the offsets of a batch, which reaches `end_offset`, are too high, and one after it begins before that.
+
+    No CRC covers the base offset of a batch: a damaged one must not end a read. row: of the batch, in the shallow
+    index. least_offset: the lowest offset that it can have.
+    """
+    position = int(row["position"]) + int(row["size"])
+    first = records.first_offset_at(position)
+    if first is None or first > row["last_offset"]:
+        return False
+    after = records.sound_run_at(position)
+    if after is None:
+        return False
+    following = partial(records.sound_run_at, after.end_position)
+    if first_misplaced(np.append(row, after.index), least_offset, following=following)[0]:
+        return False  # a batch after it, whose offsets are too low
+    return base_offset_of(after, 0, records.max_decompressed_bytes) < end_offset

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt._util.names import found_in_words
-from kafkafmt.log.listing import by_folder, list_segments
+from kafkafmt.log.listing import by_folder, ensure_regular, list_segments
 from kafkafmt.log.log_snapshot import LogSnapshot, with_log_starts
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.log.topics import is_chosen, topics_left_out_in_words
@@ -34,7 +34,7 @@ def find_logs(
     later. ends: the known ends of segments, from an earlier call.
 
     Raises FileNotFoundError and ValueError, in one line, for paths without a log and unknown topics; CheckpointError
-    for a malformed `log-start-offset-checkpoint`.
+    for a malformed `log-start-offset-checkpoint`. Raises NotRegularFileError as `ensure_regular`.
     """
     ends = SegmentEnds(warns=True) if ends is None else ends
     paths = absolute_paths(options.paths, options.file_system)
@@ -60,6 +60,8 @@ def find_logs(
         if told is not None:
             _LOG.warning(told)
     _ensure_distinct(chosen)
+    for log in chosen:
+        ensure_regular(log.segments)
     if not options.from_segment_start:
         chosen = with_log_starts(chosen)
     return sorted(chosen, key=lambda log: (log.topic_partition or ("", 0), str(log.folder)))

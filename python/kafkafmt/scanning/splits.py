@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kafkafmt._util.sizes import size_text
 from kafkafmt.columns.arrow import boolean_array, int64_values
-from kafkafmt.columns.read import arrow_batches
+from kafkafmt.columns.read import TimestampRangeError, arrow_batches
 from kafkafmt.errors import DecompressionLimitError, InvalidRecordError, KafkaFormatError
 from kafkafmt.log.segment import SegmentRange
 from kafkafmt.records.base import RUN_BYTES, Records
@@ -81,7 +81,10 @@ class _SplitReader:
         self._where = BatchSource(str(split.segment), source.topic_partition)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows. After damage, continue at the next valid batch, unless `on_corrupt` is fail."""
+        """Yield all rows. After damage, continue at the next valid batch, unless `on_corrupt` is fail.
+
+        A sound record whose timestamp Arrow cannot hold is no damage: TimestampRangeError is raised in any case.
+        """
         rows_of: Callable[[Records], Iterator[pa.RecordBatch]]
         rows_of = self._records if self._options.unit == "records" else self._batches
         position = self._split.start
@@ -100,6 +103,8 @@ class _SplitReader:
                     limit = size_text(self._options.max_decompressed_bytes)
                     error.message += f"; {self._options.names.max_decompressed} is {limit}"
                 if self._options.on_corrupt == "fail" or error.position is None:
+                    raise
+                if isinstance(error, TimestampRangeError):
                     raise
                 position = records.position_after(error)
                 if self._options.on_corrupt == "keep":

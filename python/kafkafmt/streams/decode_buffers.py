@@ -10,18 +10,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from _kafkafmt.records.decode import LocatedRecords
 from _kafkafmt.streams.record_cursor import RECORD_ROW_BYTES, locate_chunk, locate_plain
 from kafkafmt import codecs
-from kafkafmt.errors import KafkaFormatError
+from kafkafmt.codecs.measuring import decompressed_bytes
+from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.records.runs import with_batch
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.codecs.streams import PayloadStream
     from kafkafmt.streams.held_bytes import HeldBytes
+
+Admit: TypeAlias = "Callable[[BatchRun, int, int], None]"
 
 # The least size of a buffer, even beyond bound and budget: each buffer costs a call or two.
 LEAST_BUFFER_BYTES = 64 * 1024
@@ -33,6 +37,8 @@ _SMALL_STATE_BYTES = 256 * 1024
 _MAX_ROWS_BYTES = 4096 * RECORD_ROW_BYTES
 # The least bytes of rows, even beyond the budget, as for a buffer.
 _LEAST_ROWS_BYTES = 256 * RECORD_ROW_BYTES
+# More is decompressed at once only for a record that is larger, which is admitted before.
+_MAX_CHUNK_BYTES = 1024 * 1024
 _FIRST_BYTES = 4 * 1024 * 1024
 # Few payloads compress by more than this ratio.
 _LIKELY_RATIO = 8
@@ -121,8 +127,9 @@ class PlainBuffers(DecodeBuffers):
 class CompressedBuffers(DecodeBuffers):
     """Decode one compressed batch of format v2. `number` moves past it after all its records were located."""
 
-    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, limit: int) -> None:
+    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, limit: int, admit: Admit) -> None:
         super().__init__(run, number, held)
+        self._admit = admit
         row = run.index[number]
         self._batch = number
         self._codec, self._count = int(row["codec"]), int(row["count"])
@@ -185,6 +192,7 @@ class CompressedBuffers(DecodeBuffers):
 
     def _fill(self, room: int, missing: int) -> None:
         """Replace the chunk: keep its unread bytes, and append at least `missing` bytes of the payload."""
+        self._admit(self.run, self._batch, len(self._chunk) - self._at + missing)
         self._open_stream()
         assert self._stream is not None
         left = self._chunk[self._at :]
@@ -194,7 +202,7 @@ class CompressedBuffers(DecodeBuffers):
         is_kept = self._stream.state_bytes <= max(room - LEAST_BUFFER_BYTES, _SMALL_STATE_BYTES)
         room -= self._stream.state_bytes if is_kept else 0
         room = max(room, LEAST_BUFFER_BYTES if is_kept else _LEAST_NEW_BUFFER_BYTES)
-        room = max(room * 3 // 4 - len(left), missing)
+        room = max(min(room * 3 // 4, _MAX_CHUNK_BYTES) - len(left), missing)
         # This least is reserved even beyond the budget: with less, each record would decompress the batch again.
         room = self._held.add_up_to(room, max(min(room, LEAST_BUFFER_BYTES), missing))
         try:
@@ -265,21 +273,21 @@ class WrapperBuffers(DecodeBuffers):
     The CRCs of the inner messages are always checked: a check of the batch does not include them.
     """
 
-    def __init__(self, run: BatchRun, number: int, held: HeldBytes, *, limit: int) -> None:
+    def __init__(
+        self, run: BatchRun, number: int, held: HeldBytes, *, limit: int, admit: Admit, most_bytes: int | None
+    ) -> None:
         super().__init__(run, number, held)
         self._batch = number
-        self._limit = limit
+        self._limit, self._admit = limit, admit
+        self._most_bytes = limit if most_bytes is None else min(most_bytes, limit)
         self._payload_bytes = 0
 
     def _is_at_end(self) -> bool:
         return self.number > self._batch
 
     def next(self, room: int) -> LocatedRecords | None:
-        row = self.run.index[self._batch]
         try:
-            payload = codecs.decompress(
-                int(row["codec"]), self.run.payload(self._batch), limit=self._limit, magic=int(row["magic"])
-            )
+            payload = self._decompress()
             located = LocatedRecords(self.run, self._batch, self._batch + 1, [payload], verify=True)
         except KafkaFormatError as error:
             raise with_batch(error, self.run, self._batch) from None
@@ -289,17 +297,40 @@ class WrapperBuffers(DecodeBuffers):
         self.number = self._batch + 1
         return located
 
+    def _decompress(self) -> bytes | bytearray | memoryview:
+        row, stored = self.run.index[self._batch], self.run.payload(self._batch)
+        codec, magic = int(row["codec"]), int(row["magic"])
+        try:
+            payload = codecs.decompress(codec, stored, limit=self._most_bytes, magic=magic)
+        except DecompressionLimitError:
+            size = decompressed_bytes(codec, stored)
+            if size is not None and size <= self._limit:
+                self._admit(self.run, self._batch, size)
+            raise
+        self._admit(self.run, self._batch, len(payload))
+        return payload
+
     def close(self) -> None:
         super().close()
         payload_bytes, self._payload_bytes = self._payload_bytes, 0
         self._held.remove(payload_bytes)
 
 
-def buffers_at(run: BatchRun, number: int, held: HeldBytes, *, verify: bool, limit: int) -> DecodeBuffers:
+def buffers_at(
+    run: BatchRun,
+    number: int,
+    held: HeldBytes,
+    *,
+    verify: bool,
+    limit: int,
+    admit: Admit = lambda run, number, size: None,
+    most_bytes: int | None = None,
+) -> DecodeBuffers:
     """Create the buffers for batch `number` of a run; for an uncompressed batch, also for those up to a compressed one.
 
     verify: raises CorruptRecordError if the CRC of a compressed batch fails, before it is decompressed, or the CRC of a
-    control batch (queues keep only damaged ones). limit: the most bytes that a batch may decompress to.
+    control batch (queues keep only damaged ones). limit: the most bytes that a batch may decompress to. admit: called
+    with a batch and a number of its bytes before they are held; it may raise an error. It does so above most_bytes.
     """
     is_compressed = _is_compressed(run, number)
     if verify and (is_compressed or run.index["is_control"][number]):
@@ -307,8 +338,8 @@ def buffers_at(run: BatchRun, number: int, held: HeldBytes, *, verify: bool, lim
     if not is_compressed:
         return PlainBuffers(run, number, held, verify=verify)
     if run.index["magic"][number] >= 2:
-        return CompressedBuffers(run, number, held, limit=limit)
-    return WrapperBuffers(run, number, held, limit=limit)
+        return CompressedBuffers(run, number, held, limit=limit, admit=admit)
+    return WrapperBuffers(run, number, held, limit=limit, admit=admit, most_bytes=most_bytes)
 
 
 def _is_compressed(run: BatchRun, number: int) -> bool:

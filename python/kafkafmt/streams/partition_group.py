@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from _kafkafmt.records.decode import Record
     from kafkafmt.memory.budget import MemoryBudget
+    from kafkafmt.streams.batch_bound import BatchBound
     from kafkafmt.streams.timestamps import TimestampExtractor
     from kafkafmt.types import TopicPartition
 
@@ -49,6 +50,8 @@ class PartitionGroup:
         returns the timestamp of the record, 0 or more. If None, the record's own timestamp is used.
     verify: check CRCs.
     max_decompressed_bytes: the limit for each batch, bytes or a text.
+    batch_bound: refuses batches, and records of compressed ones, that are too large for the memory of a job. None: none
+        is refused.
 
     Attributes:
         stream_time: the largest timestamp that was returned, -1 at first.
@@ -64,6 +67,7 @@ class PartitionGroup:
         timestamp_extractor: TimestampExtractor | None = None,
         verify: bool = True,
         max_decompressed_bytes: int | str = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        batch_bound: BatchBound | None = None,
     ) -> None:
         self.stream_time = NO_TIMESTAMP
         self.failed: TopicPartition | None = None
@@ -72,7 +76,7 @@ class PartitionGroup:
         )
         self._budget = budget
         limit = parse_named_size("max_decompressed_bytes", max_decompressed_bytes)
-        self._options = QueueOptions(timestamp_extractor, verify, limit)
+        self._options = QueueOptions(timestamp_extractor, verify, limit, batch_bound)
         self._queues: dict[TopicPartition, RecordQueue] = {}
         # The queues whose next record is known, by rank, the index in `_ranked`. The others are in `_headless`.
         self._heads = Heads(0)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from _kafkafmt.records.decode import LocatedRecords, Record
     from kafkafmt.memory.budget import MemoryBudget
+    from kafkafmt.streams.batch_bound import BatchBound
     from kafkafmt.streams.buffer_bound import BufferBound
     from kafkafmt.streams.timestamps import TimestampExtractor
     from kafkafmt.types import TopicPartition
@@ -63,6 +64,7 @@ class QueueOptions:
     timestamp_extractor: TimestampExtractor | None = None
     verify: bool = True
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    batch_bound: BatchBound | None = None
 
 
 class _Chunk(NamedTuple):
@@ -220,6 +222,7 @@ class RecordQueue:
         rows = run.index[numbers]
         start, end = int(rows["position"][0]), int(rows["position"][-1]) + int(rows["size"][-1])
         size = end - start + len(rows) * INDEX_ROW_BYTES
+        self._admit(run, int(numbers[0]), int(rows["size"].max()))
         has_room = size <= self._bound.batch_room(self._held)
         if not ((has_room or is_needed) and self._held.try_add(size)):
             if not is_needed:
@@ -235,6 +238,12 @@ class RecordQueue:
         self._held.count_batches(size)
         self._last_timestamp = int(rows["max_timestamp"][-1])
         return True
+
+    def _admit(self, run: BatchRun, number: int, size: int) -> None:
+        """Raise MemoryPlanError if the job has no memory for so many bytes of one batch."""
+        bound = self._options.batch_bound
+        if bound is not None:
+            bound.admit(self.topic_partition, run, number, size)
 
     # What goes out
 
@@ -305,7 +314,13 @@ class RecordQueue:
             if self._buffers is None:
                 options, self._start = self._options, self._first_wanted
                 self._buffers = buffers_at(
-                    run, self._number, self._held, verify=options.verify, limit=options.max_decompressed_bytes
+                    run,
+                    self._number,
+                    self._held,
+                    verify=options.verify,
+                    limit=options.max_decompressed_bytes,
+                    admit=self._admit,
+                    most_bytes=None if options.batch_bound is None else options.batch_bound.most_bytes,
                 )
             located = self._buffers.next(self._bound.buffer_room(self._held))
         except KafkaFormatError as error:

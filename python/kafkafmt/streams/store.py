@@ -12,6 +12,7 @@ position must therefore lead to the same values, as with the latest value of eac
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -365,6 +366,9 @@ def closed_error(path: Path) -> StoreError:
     return StoreError(f"store {path}: expected it to be open, found it closed")
 
 
+_RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
+
+
 class _StoreErrors:
     """Turn the plain `Exception` that RocksDB raises into a StoreError that names the folder."""
 
@@ -378,7 +382,10 @@ class _StoreErrors:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is Exception:
-            raise StoreError(f"store {self._path}: {error}") from None
+            failed = StoreError(f"store {self._path}: {error}")
+            # RocksDB has only the text of the system's error.
+            failed.errno = next((one for one in _RESOURCES if os.strerror(one) in str(error)), None)
+            raise failed from None
 
 
 def checked_positions(positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:

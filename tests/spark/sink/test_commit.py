@@ -345,6 +345,17 @@ def test_driver_when_killed_anywhere_in_a_commit_then_the_next_write_shows_all_o
     assert len(outcomes) > 8
 
 
+def test_task_when_it_fails_after_its_job_was_aborted_then_leaves_no_staging_folder(tmp_path: Path) -> None:
+    failing = replace(job(tmp_path, *COLUMNS), owner=Owner("boot", "namespace", 1, 1))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="a/b"):
+            staged(failing, records(0, topic="a/b"))
+        failing.abort([])
+    with pytest.raises(ValueError, match="a/b"):
+        staged(failing, records(0, topic="a/b"))
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
 def test_commit_that_failed_behind_the_manifest_when_aborted_then_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ compressed again, and in the output. So the largest allowed batch is a fraction 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.memory.division import Division, Part
@@ -30,7 +30,8 @@ _LEAST_BATCH_BYTES, _GOOD_BATCH_BYTES = MIB, 16 * MIB
 class ConvertMemory:
     """`total_bytes` for `jobs` processes. to_magic, chunk_size: as those of ConvertOptions.
 
-    is_remote: the source is remote, so that each process reads ahead.
+    is_remote: the source is remote, so that each process reads ahead. most_jobs: if the total decides on the number of
+    jobs, the highest one.
 
     Raises MemoryPlanError if a batch of 1 MiB has no room in each process.
     """
@@ -40,6 +41,7 @@ class ConvertMemory:
     to_magic: int | None
     chunk_size: int
     is_remote: bool = False
+    most_jobs: int | None = None
 
     def __post_init__(self) -> None:
         self._division.ensure_rest(self._copies * _LEAST_BATCH_BYTES, f"batches of 1M in {self.each_job}")
@@ -51,10 +53,10 @@ class ConvertMemory:
         """Divide the total over one job for each core, or over fewer, so that batches of 16 MiB fit into each."""
         for jobs in range(cores, 1, -1):
             with suppress(MemoryPlanError):
-                memory = cls(total_bytes, jobs, to_magic, chunk_size, is_remote)
+                memory = cls(total_bytes, jobs, to_magic, chunk_size, is_remote, cores)
                 if memory.max_batch_bytes >= _GOOD_BATCH_BYTES:
                     return memory
-        return cls(total_bytes, 1, to_magic, chunk_size, is_remote)
+        return cls(total_bytes, 1, to_magic, chunk_size, is_remote, cores)
 
     @property
     def max_batch_bytes(self) -> int:
@@ -67,8 +69,22 @@ class ConvertMemory:
         return READ_AHEAD.of(self._division.share_bytes)
 
     def least_total(self, batch_bytes: int) -> int:
-        """Return the least total that allows a batch of `batch_bytes`, which is too large now."""
-        return self._division.least_total(self._copies * batch_bytes)
+        """Return a total that allows a batch of `batch_bytes`, which is too large now.
+
+        It is the least one for these jobs; or for more jobs, if the total decides and would start more.
+        """
+        needed = self._copies * batch_bytes
+        least = self._division.least_total(needed)
+        for jobs in range(self.jobs + 1, (self.most_jobs or 0) + 1):
+            least = -(-least // MIB) * MIB  # as a message shows it
+            if self._redivided(least).max_batch_bytes >= batch_bytes:
+                break
+            least = replace(self._division_of(jobs), total_bytes=least).least_total(needed)
+        return least
+
+    def _redivided(self, total_bytes: int) -> ConvertMemory:
+        cores = self.most_jobs or self.jobs
+        return self.divided(total_bytes, cores, self.to_magic, self.chunk_size, is_remote=self.is_remote)
 
     @property
     def each_job(self) -> str:
@@ -82,10 +98,13 @@ class ConvertMemory:
     @property
     def _division(self) -> Division:
         """The division of the total; the rest is for the batch that is being converted."""
+        return self._division_of(self.jobs)
+
+    def _division_of(self, jobs: int) -> Division:
         chunk = _CHUNK_COPIES // 2 * self.chunk_size
         return Division(
             self.total_bytes,
-            self.jobs,
-            reserved=(Part("processes", self.jobs * RESERVED_BYTES),),
+            jobs,
+            reserved=(Part("processes", jobs * RESERVED_BYTES),),
             parts=(Part("reading", chunk), Part("writing", chunk), *([READ_AHEAD] if self.is_remote else [])),
         )

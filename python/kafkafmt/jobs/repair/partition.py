@@ -42,6 +42,7 @@ from kafkafmt.log.segment import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    is_segment_file_name,
     segment_file_name,
 )
 from kafkafmt.records.range import RecordsRange
@@ -73,7 +74,7 @@ class ChangedWhileReadError(OSError):
 class ScannedPartition:
     """A partition whose files were scanned.
 
-    report: what is known before anything is written. left_out: names of scanned files of which no batch is kept.
+    report: what is known before anything is written. left_out: names of segments of which no batch is kept.
     """
 
     folder: StoragePath
@@ -88,9 +89,10 @@ def scan_partition(
     folder: StoragePath, topic_partition: TopicPartition | None, *, deep: bool, progress: Progress | None
 ) -> ScannedPartition:
     """Scan the files of a partition, and decide what to keep. Raises OSError. deep: as in `find_damage`."""
-    paths, _ = log_files(folder)
+    paths, others = log_files(folder)
     files = scan_files(paths, deep=deep, progress=progress)
-    plan = plan_partition(files)
+    irregular = [path for path in others if is_segment_file_name(path.name)]
+    plan = plan_partition(files, irregular)
     topic, number = topic_partition or (None, None)
     report = PartitionReport(topic, number, str(folder), lost=plan.lost, notes=plan.notes)
     ranges = [one.ranges for one in plan.segments if len(one.ranges)]
@@ -104,7 +106,7 @@ def scan_partition(
     report.size_in_bytes = sum(int((one["end_position"] - one["position"]).sum()) for one in ranges)
     report.moved_batches = plan.moved_batches
     kept = {one.file.path.name: one for one in plan.segments}
-    left_out = set[str]()
+    left_out = {path.name for path in irregular}
     for file in files:
         if (segment := kept.get(file.path.name)) is None:
             left_out.add(file.path.name)

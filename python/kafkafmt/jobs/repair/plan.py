@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kafkafmt._util.files import irregular_in_words
 from kafkafmt.jobs.repair.chains import CHAIN_DTYPE, heaviest_ascending
 from kafkafmt.jobs.repair.copies import LeftChain, find_altered
 from kafkafmt.jobs.repair.losses import Coverage, lost_range
@@ -89,8 +90,11 @@ class _Sorted:
         self.kept = self.kept[wanted]
 
 
-def plan_partition(files: Sequence[ScannedFile]) -> PartitionPlan:
-    """Decide what the files of a partition keep. Raises OSError."""
+def plan_partition(files: Sequence[ScannedFile], irregular: Sequence[StoragePath] = ()) -> PartitionPlan:
+    """Decide what the files of a partition keep. Raises OSError.
+
+    irregular: folders, FIFOs and broken links with the name of a segment.
+    """
     ordered = [_in_order(file, *_named_offsets(file, files)) for file in files]
     for one in ordered:
         _drop_below_name(one, ordered)
@@ -110,6 +114,7 @@ def plan_partition(files: Sequence[ScannedFile]) -> PartitionPlan:
     coverage = Coverage(segment.ranges for segment in segments)
     altered = _altered(ordered, coverage, segments)
     lost = [lost for one in ordered for lost in _lost_of(one, coverage, segments, altered)]
+    lost += (_lost_without_file(path, coverage, segments) for path in irregular)
     return PartitionPlan(segments, lost, list(_gaps(segments)), sum(one.moved for one in ordered))
 
 
@@ -303,6 +308,25 @@ def _lost_of(
         is_altered = (file.path, int(chain["position"])) in altered
         found.append(_dropped_range(file, kind, chain, coverage, (begin, stop), is_altered=is_altered))
     yield from sorted(found, key=lambda lost: lost.position)
+
+
+def _lost_without_file(path: StoragePath, coverage: Coverage, segments: Sequence[KeptSegment]) -> LostRange:
+    """Return what is lost with a segment that is no regular file: at most the offsets up to the next segment."""
+    first = int(path.name[:20])
+    following = min((one.base_offset for one in segments if one.base_offset > first), default=None)
+    missing = None if following is None else coverage.missing(first, following - 1)
+    return LostRange(
+        kind="no file",
+        path=str(path),
+        position=0,
+        end_position=0,
+        first_offset=None if missing is None else missing[0],
+        last_offset=None if missing is None else missing[1],
+        is_lost=True,
+        records=None,
+        keys=[],
+        message=irregular_in_words(str(path)),
+    )
 
 
 def _dropped_range(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 LossKind: TypeAlias = Literal[
-    "corrupt", "invalid", "truncated tail", "zero tail", "out of order", "duplicate", "overlap"
+    "corrupt", "invalid", "truncated tail", "zero tail", "out of order", "duplicate", "overlap", "no file"
 ]
 
 
@@ -18,7 +18,8 @@ class LostRange:
     kind: as that of `kafkafmt.log.Damage`, or
         "out of order": the offsets contradict those of more batches around it;
         "duplicate": all offsets are kept from other bytes, and all records but those that compaction removed;
-        "overlap": an earlier segment has some of the offsets.
+        "overlap": an earlier segment has some of the offsets;
+        "no file": a folder, a FIFO or a broken link has the name of a segment. Its range has no bytes.
     path: the file. position, end_position: the range in it.
     first_offset, last_offset: the lowest and the highest offset that are not kept; None if no offset is missing, or if
         it is unknown. After compaction not each offset between them had a record.

@@ -6,6 +6,7 @@ file that ends in `.log.swap` is one, too: if a broker was killed during a compa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,12 +69,17 @@ def files_of(folder: _Path) -> list[_Path]:
 def log_files(folder: _Path) -> tuple[list[_Path], list[_Path]]:
     """Return the candidates for segments in a folder, by name, and others with such a name that are no regular files.
 
+    A file that is deleted meanwhile is none of them.
+
     Raises OSError.
     """
     found, others = list[_Path](), list[_Path]()
     for path in files_of(folder):
         if path.name.endswith((LOG_SUFFIX, LOG_SUFFIX + _SWAP_SUFFIX)):
-            (found if path.is_file() else others).append(path)
+            if path.is_file():
+                found.append(path)
+            elif isinstance(path, RemotePath) or os.path.lexists(path):
+                others.append(path)
     return found, others
 
 

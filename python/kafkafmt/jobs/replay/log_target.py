@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kafkafmt._util.directory_lock import lock_surroundings
 from kafkafmt.build.builder import BatchesBuilder
+from kafkafmt.errors import InvalidRecordError
 from kafkafmt.jobs.replay.running import ReplayError
 from kafkafmt.log import PartitionLogWriter
 from kafkafmt.storage import RemotePath, StoragePath
@@ -23,8 +24,7 @@ from kafkafmt.storage.publication import NewFolder, ensure_new
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
-    from kafkafmt.streams import Merged
-    from kafkafmt.types import TopicPartition
+    from kafkafmt.streams import Merged, RecordSlice
 
 _COMMAND = "replay"
 # The size of a batch before compression: with enough memory, and if many topics share little memory.
@@ -61,7 +61,7 @@ class LogTarget:
         self._staged: NewFolder | None = None
 
     def write(self, merged: Merged) -> None:
-        """Append the records of a merge. Raises ReplayError if format v2 cannot store them, and OSError."""
+        """Append the records of a merge. Raises InvalidRecordError if format v2 cannot store one, and OSError."""
         for topic, records in merged.by_topic().items():
             self._log_of(topic).add(records)
 
@@ -117,7 +117,7 @@ class _TopicLog:
         try:
             return self._batches.fill_merged(merged.records, number)
         except ValueError as error:
-            raise _unwritable(merged.run(number).topic_partition, error) from None
+            raise _unwritable(merged.run(number), error) from None
 
     def finish(self) -> None:
         batch = self._batches.finish()
@@ -133,5 +133,7 @@ class _TopicLog:
             raise
 
 
-def _unwritable(topic_partition: TopicPartition, error: ValueError) -> ReplayError:
-    return ReplayError(f"{topic_partition}: a record cannot be written again: {error}")
+def _unwritable(records: RecordSlice, error: ValueError) -> InvalidRecordError:
+    offset = next(records.records()).offset
+    message = f"{records.topic_partition} at offset {offset}: the record cannot be written again: {error}"
+    return InvalidRecordError(message)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.closing import Closing
+from kafkafmt.jobs.memory import LargeBatches
 from kafkafmt.jobs.readers import Readers, take_sound
 from kafkafmt.memory import MemoryBudget, MemoryPlan
 from kafkafmt.streams import PartitionGroup, TimestampError
@@ -59,11 +60,14 @@ class Merge(Closing):
             self._ahead = stack.enter_context(self.budget.child("ahead").reserve(0))
             self._buffers = self.budget.child("buffers")
             stack.callback(self._buffers.close)
+            large = LargeBatches(plan, self.budget)
+            stack.callback(large.close)
             self._group = PartitionGroup(
                 plan.thread_plan(0).buffered_bytes_per_partition,
                 budget=self._buffers,
                 timestamp_extractor=timestamp_extractor,
                 verify=False,
+                batch_bound=large,
             )
             self._reserved = stack.pop_all()
 
@@ -130,7 +134,8 @@ class Merge(Closing):
     def take(self, most_records: int | None = None) -> Merged | None:
         """Return the next records, of one partition or several; None after the last record of all assigned ones.
 
-        Raises CorruptRecordError and OSError if a log cannot be read, and TimestampError.
+        Raises CorruptRecordError and OSError if a log cannot be read, TimestampError, and MemoryPlanError for a batch
+        that is too large for the plan.
         """
         while (merged := take_sound(self._group, self.readers, lambda: self._take(most_records))) is None:
             if not self._fill() and self.readers.is_over:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kafkafmt._util.files import irregular_in_words
+from kafkafmt._util.files import NotRegularFileError
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.jobs.files import error_in_words
 from kafkafmt.jobs.rewrite.sidecars import Sidecars
 from kafkafmt.log import PartitionLog, Segment
 from kafkafmt.log.directory import no_segments_message, partition_logs
+from kafkafmt.log.listing import ensure_regular
 from kafkafmt.log.topics import Topics, is_chosen, selection_error
 from kafkafmt.storage import RemotePath, StoragePath, no_folder_reason, side_by_side
 
@@ -159,8 +160,7 @@ def plan_segments(
     """
     ensure_folders(source, target)
     folder = source.resolve() if source.name == ".." else source.absolute()
-    irregular: list[Path] = []
-    found = partition_logs(folder, from_segment_start=from_segment_start, irregular=irregular)
+    found = partition_logs(folder, from_segment_start=from_segment_start)
     if not found:
         raise RewriteError(no_segments_message(source))
     logs = list(found)
@@ -172,10 +172,8 @@ def plan_segments(
     error = selection_error((log.topic_partition for log in found), topics, is_empty=not chosen)
     if error is not None:
         raise RewriteError(f"{source}: {error}")
-    sources = {log.path for log in chosen}
-    for path in irregular:  # its records would be missing
-        if path.parent in sources:
-            raise RewriteError(f"{path}: {irregular_in_words(path)}")
+    for log in chosen:
+        _ensure_regular(found[log])
     folders = [
         (log, folder, Sidecars(_sidecar_folder(folder, sidecar_root), sidecar_suffix))
         for log, folder in _target_folders(chosen, target.absolute())
@@ -189,6 +187,13 @@ def plan_segments(
         for task in _tasks(log, found[log], folder, sidecars, bases)
     ]
     return sorted(tasks, key=lambda task: (-task.source_bytes, str(task.segment)))
+
+
+def _ensure_regular(segments: Sequence[Segment]) -> None:
+    try:
+        ensure_regular(segments)
+    except NotRegularFileError as error:
+        raise RewriteError(f"{error.filename}: {error.strerror}") from None
 
 
 def _target_folders(

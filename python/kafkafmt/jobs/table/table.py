@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.closing import Closing
+from kafkafmt.jobs.memory import LargeBatches
 from kafkafmt.jobs.readers import Readers, take_sound
 from kafkafmt.jobs.table.parquet import write_table
 from kafkafmt.jobs.table.rows import VALUE_PREFIX, TableRow, stored_rows
@@ -64,7 +65,11 @@ class Table(Closing):
                 stack.enter_context(self.budget.child(name).reserve(size, timeout=0))
             buffers = self.budget.child("buffers")
             stack.callback(buffers.close)
-            self._group = PartitionGroup(self.plan.buffered_bytes_per_partition, budget=buffers, verify=False)
+            large = LargeBatches(plan, self.budget)
+            stack.callback(large.close)
+            self._group = PartitionGroup(
+                self.plan.buffered_bytes_per_partition, budget=buffers, verify=False, batch_bound=large
+            )
             self._kept = TableStore(state.store_path, plan, self.budget, on_move=on_move)
             stack.callback(self._kept.close)
             self._reserved = stack.pop_all()
@@ -124,7 +129,7 @@ class Table(Closing):
         """Read one run of the next partition in turn. Returns its number of records; None after the last run of all.
 
         Returns 0 if nothing has arrived from a cluster for a while. Raises CorruptRecordError and OSError if a log
-        cannot be read.
+        cannot be read, and MemoryPlanError for a batch that is too large for the plan.
         """
         while ready := self._readers.ready(self._turns):
             topic_partition = ready[0]

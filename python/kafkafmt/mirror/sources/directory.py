@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from uuid import UUID
@@ -17,7 +16,7 @@ from kafkafmt.log.directory import FollowedFolders, nested_log_directory, no_seg
 from kafkafmt.log.directory_topics import DirectoryTopic, read_directory_topics
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.partition_metadata import read_topic_id
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reader import LogReader, OpenReaders, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.time_range import TimeRange
 from kafkafmt.log.topic_configs import TopicConfig
@@ -55,10 +54,7 @@ class DirectorySource(Source):
         self.name = str(path.resolve())
         self._options = options
         self._cache = SegmentCache(max_open_segments())
-        self._max_open = max(max_open_segments(), 1)
-        self._open: OrderedDict[TopicPartition, LogReader] = (
-            OrderedDict()
-        )  # readers with an open segment; the last one read is last
+        self._open = OpenReaders(max_open_segments())
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader] = {}
         self._paused: set[TopicPartition] = set()
@@ -122,14 +118,6 @@ class DirectorySource(Source):
             known = self._safe_configs[topic] = _NEVER_CLEANED if is_compacted else _KEPT
         return known
 
-    def _keep_open(self, topic_partition: TopicPartition, reader: LogReader) -> None:
-        """Keep the segment of this reader open, and close those read least recently, to limit open files."""
-        self._open[topic_partition] = reader
-        self._open.move_to_end(topic_partition)
-        while len(self._open) > self._max_open:
-            _, oldest = self._open.popitem(last=False)
-            oldest.rest()
-
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         """Return the id in `partition.metadata`, or that of the topic in the cluster's metadata."""
         found = read_topic_id(self._readers[topic_partition].folder)
@@ -143,7 +131,7 @@ class DirectorySource(Source):
                 continue
             position = reader.offset
             read = reader.read(self._bound(topic_partition))
-            self._keep_open(topic_partition, reader)
+            self._open.keep(reader)
             if read is not None:
                 found = True
                 if isinstance(read, SourceDamage):
@@ -230,7 +218,7 @@ class DirectorySource(Source):
             except FileNotFoundError:
                 del self._readers[topic_partition]
                 self._begun.discard(topic_partition)
-                self._open.pop(topic_partition, None)
+                self._open.forget(topic_partition)
                 self._folders.invalidate()  # a remote folder that replaces it has no other inode
         if time.monotonic() - self._listed > _LIST_SECONDS:
             self._list()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kafkafmt.log.listing import by_folder, list_segments
+from kafkafmt.log.listing import by_folder, ensure_regular, list_segments
 from kafkafmt.log.log_snapshot import LogSnapshot, with_log_starts
 from kafkafmt.log.overlaps import SegmentEnds, find_readable_end
 from kafkafmt.log.segment import MAX_OFFSET, Segment
@@ -38,8 +38,8 @@ def list_files(
     """Return the segments under `paths` whose topic matches one of the names and globs `topics`.
 
     Without these, Kafka's own topics are left out and a warning is logged, unless `includes_internal` is true: see
-    `kafkafmt.log.topics`. options: of the file system. Raises the errors of `list_segments`, and ValueError if no topic
-    matches.
+    `kafkafmt.log.topics`. options: of the file system. Raises the errors of `list_segments` and `ensure_regular`, and
+    ValueError if no topic matches.
     """
     given = [paths] if isinstance(paths, str | os.PathLike | RemotePath) else list(paths)
     found = list_segments(absolute_paths(given, options))
@@ -51,6 +51,7 @@ def list_files(
     message = topics_left_out_in_words(found, chosen, "topics='*' or their folders name them")
     if topics is None and message is not None:
         _LOG.warning(message)
+    ensure_regular(chosen)
     return chosen
 
 

@@ -16,7 +16,14 @@ from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.spark.sink.columns import InputColumns
 from kafkafmt.spark.sink.commit import Commit, abort, recover
 from kafkafmt.spark.sink.manifest import StreamBatch
-from kafkafmt.spark.sink.staging import Owner, StagedSegment, ensure_shared, new_attempt, new_name
+from kafkafmt.spark.sink.staging import (
+    Owner,
+    StagedSegment,
+    ensure_shared,
+    new_attempt,
+    new_name,
+    remove_unused,
+)
 from kafkafmt.spark.sink.store import StoreCommit, abort_store, stage
 from kafkafmt.spark.sink.writing import write_task
 
@@ -90,7 +97,11 @@ class SinkJob:
         ensure_shared(folder)
         with lock_log_directory(folder):
             attempt = new_attempt(folder, self.staging, owner)
-            return write_task(rows, attempt, self.columns, self.options)
+            try:
+                return write_task(rows, attempt, self.columns, self.options)
+            except BaseException:
+                remove_unused(folder / self.staging)
+                raise
 
     def commit(self, results: Sequence[TaskResult], batch_number: int | None = None) -> None:
         """Commit what the tasks staged. Does nothing for a micro-batch that was committed before.

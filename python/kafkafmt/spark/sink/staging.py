@@ -174,6 +174,14 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     return locked_file(folder / _LOCK)
 
 
+def remove_unused(staging: Path) -> None:
+    """Remove a staging folder that has no attempt: a task that fails after its job was aborted has created it again."""
+    with contextlib.suppress(OSError):
+        if all(path.name == OWNER for path in staging.iterdir()):
+            (staging / OWNER).unlink(missing_ok=True)
+            staging.rmdir()  # unless another task uses it meanwhile
+
+
 def sync(paths: Sequence[Path]) -> None:
     """Make files and folders durable (fsync), several at a time, because each waits for the disk."""
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:

@@ -74,7 +74,7 @@ def metadata_folder(path: StoragePath) -> StoragePath:
         raise FileNotFoundError(errno.ENOENT, reason, str(path))
     with storage_of(path).entries(path) as found:
         entries = list(found)
-    if any(segment_entries(entries)) or any(entry.name.endswith(SUFFIX) for entry in entries):
+    if any(segment_entries(path, entries)) or any(entry.name.endswith(SUFFIX) for entry in entries):
         return path
     raise FileNotFoundError(
         errno.ENOENT, f"no metadata of a cluster here, and no folder {METADATA_LOG}", str(path)
