@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafkafmt.jobs.files import LogFile, Passed, Progress, error_in_words, scan_file
 from kafkafmt.log.index_checks import IndexCheck
-from kafkafmt.log.segment import (
-    MAX_RELATIVE_OFFSET,
-    OFFSET_INDEX_SUFFIX,
-    Segment,
-    is_segment_file_name,
-)
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment, is_segment_file_name
+from kafkafmt.log.segment_search import MAX_RELATIVE_OFFSET
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.runs import first_offset
 from kafkafmt.storage import StoragePath, storage_of

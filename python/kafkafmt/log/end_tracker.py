@@ -18,8 +18,9 @@ from kafkafmt._util.steps import Steps, finish
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.open_segment import HEAD_BYTES, LogEnd, OpenSegment
 from kafkafmt.log.overlaps import ReadSegments
-from kafkafmt.log.segment import MAX_RELATIVE_OFFSET, Segment, check_tail
+from kafkafmt.log.segment import Segment, check_tail
 from kafkafmt.log.segment_files import ListedFiles
+from kafkafmt.log.segment_search import MAX_RELATIVE_OFFSET
 from kafkafmt.log.splitting import Place
 from kafkafmt.records.runs import expected_of_last, with_batch
 

@@ -24,13 +24,8 @@ from kafkafmt.log.indexes import (
     TimeIndex,
     TimestampOffset,
 )
-from kafkafmt.log.segment import (
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    Segment,
-    SegmentRecords,
-    begins_batch,
-)
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, SegmentRecords
+from kafkafmt.log.segment_search import begins_batch
 from kafkafmt.records.runs import sound_part
 
 if TYPE_CHECKING:

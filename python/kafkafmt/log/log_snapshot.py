@@ -17,7 +17,8 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import AbortedTransaction, TimestampOffset
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
-from kafkafmt.log.segment import NO_TURN, Segment, Turn
+from kafkafmt.log.segment import Segment
+from kafkafmt.log.segment_search import NO_TURN, Turn
 from kafkafmt.log.splitting import Place, SegmentCutter, Split
 from kafkafmt.storage import RemotePath, StoragePath
 from kafkafmt.types import TopicPartition

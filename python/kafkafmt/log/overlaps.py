@@ -26,14 +26,8 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.indexes import OFFSET_INDEX_DTYPE, OffsetIndex, TimeIndex
 from kafkafmt.log.listing import list_segments
-from kafkafmt.log.segment import (
-    MAX_RELATIVE_OFFSET,
-    OFFSET_INDEX_SUFFIX,
-    Segment,
-    SegmentIndexes,
-    is_segment_file_name,
-    segment_file_name,
-)
+from kafkafmt.log.segment import OFFSET_INDEX_SUFFIX, Segment, is_segment_file_name, segment_file_name
+from kafkafmt.log.segment_search import MAX_RELATIVE_OFFSET, SegmentIndexes
 from kafkafmt.records.runs import first_offset, slice_run
 from kafkafmt.storage import StoragePath, stamp_of, storage_of
 

@@ -25,7 +25,8 @@ from kafkafmt.log.isolation import CommittedView, TransactionTracker, are_indexe
 from kafkafmt.log.listing import ensure_regular, partition_of, segments_among
 from kafkafmt.log.log_snapshot import LogPosition, LogSnapshot
 from kafkafmt.log.overlaps import ReadSegments, SegmentEnds
-from kafkafmt.log.segment import NO_TURN, Segment, SegmentRecords, Turn
+from kafkafmt.log.segment import Segment, SegmentRecords
+from kafkafmt.log.segment_search import NO_TURN, Turn
 from kafkafmt.log.splitting import hides_batch
 from kafkafmt.records.base import RUN_BYTES
 from kafkafmt.records.batch import RecordBatch

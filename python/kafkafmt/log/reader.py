@@ -34,7 +34,8 @@ from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, tri
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.overlaps import Overlap
-    from kafkafmt.log.segment import Segment, SegmentIndexes
+    from kafkafmt.log.segment import Segment
+    from kafkafmt.log.segment_search import SegmentIndexes
     from kafkafmt.log.time_range import TimeRange
     from kafkafmt.storage import StoragePath
     from kafkafmt.types import TopicPartition

@@ -16,7 +16,8 @@ import numpy as np
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction, OffsetIndex
-from kafkafmt.log.segment import Segment, SegmentIndexes, begins_batch, find_row
+from kafkafmt.log.segment import Segment
+from kafkafmt.log.segment_search import SegmentIndexes, begins_batch, find_row
 from kafkafmt.records.base import Records
 from kafkafmt.records.runs import first_misplaced
 from kafkafmt.records.trimming import base_offset_of

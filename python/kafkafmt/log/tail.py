@@ -22,8 +22,9 @@ from kafkafmt.log.isolation import LogTransactions, UnreadTransactions
 from kafkafmt.log.open_segment import OpenSegment
 from kafkafmt.log.overlaps import Overlap, ReadSegments
 from kafkafmt.log.partition_log import PartitionLog
-from kafkafmt.log.segment import NO_TURN, Segment, Turn
+from kafkafmt.log.segment import Segment
 from kafkafmt.log.segment_files import GrowingFiles, SegmentCache
+from kafkafmt.log.segment_search import NO_TURN, Turn
 from kafkafmt.records.decoding import locate
 from kafkafmt.storage import RemotePath, StoragePath, storage_of
 

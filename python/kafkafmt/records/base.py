@@ -13,7 +13,7 @@ import contextlib
 import functools
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,12 +25,12 @@ from _kafkafmt.wire.layout import BASE_OFFSET_LENGTH, MAGIC_LENGTH, MAGIC_OFFSET
 from _kafkafmt.wire.views import SharedBytes
 from kafkafmt._util.buffers import flat_view
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.columns.read import CHUNK_BYTES, Column, arrow_batches, numpy_batches, to_arrow, to_numpy
 from kafkafmt.convert.engine import Converter
 from kafkafmt.convert.options import ConversionOptions, ConversionStats
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.records.channel import COPY_BYTES, raise_truncated, write_bytes
+from kafkafmt.records.column_reads import ColumnReads
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.lost import LostBytesError, find_batch_beyond_loss, read_before_loss
 from kafkafmt.records.runs import sound_part
@@ -38,7 +38,6 @@ from kafkafmt.records.search import find_valid_batch
 from kafkafmt.types import CodecLike, TopicPartition, as_codec, as_topic_partition, check_int
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
@@ -56,7 +55,7 @@ _HOP_BYTES = 64 * 1024
 _HEADER_BYTES = MAGIC_OFFSET + MAGIC_LENGTH
 
 
-class Records(ABC):
+class Records(ColumnReads, ABC):
     """A set of record batches.
 
     Positions are byte positions in the buffer or the file, from `start_position` to `end_position`.
@@ -363,54 +362,6 @@ class Records(ABC):
             _as_bytes(rows[count:needed])[:] = _as_bytes(run.index)
             count = needed
         return rows[:count]
-
-    def to_numpy(
-        self, columns: Sequence[str] | None = None, *, verify: bool = True, control: bool = False
-    ) -> dict[str, Column]:
-        """Return the records as numpy columns, without a Python object per record.
-
-        See `kafkafmt.columns.read.to_numpy`.
-        """
-        return to_numpy(self, columns, verify=verify, control=control)
-
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        verify: bool = True,
-        control: bool = False,
-        views: bool = False,
-    ) -> pa.Table:
-        """Return the records as an Arrow table with the columns of Spark's Kafka source.
-
-        See `kafkafmt.columns.read.to_arrow`.
-        """
-        return to_arrow(self, columns, verify=verify, control=control, views=views)
-
-    def numpy_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        verify: bool = True,
-        control: bool = False,
-        chunk_bytes: int = CHUNK_BYTES,
-    ) -> Iterator[dict[str, Column]]:
-        """Iterate the records as numpy columns, chunk by chunk; see `kafkafmt.columns.read.numpy_batches`."""
-        return numpy_batches(self, columns, verify=verify, control=control, chunk_bytes=chunk_bytes)
-
-    def arrow_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        verify: bool = True,
-        control: bool = False,
-        views: bool = False,
-        chunk_bytes: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Iterate the records as Arrow record batches, one per chunk; see `kafkafmt.columns.read.arrow_batches`."""
-        return arrow_batches(
-            self, columns, verify=verify, control=control, views=views, chunk_bytes=chunk_bytes
-        )
 
     def down_convert(
         self,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkafmt._util.steps import LargeRead
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
-from kafkafmt.log.segment import Turn
+from kafkafmt.log.segment_search import Turn
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.memory.admission import AdmissionQueue, MemoryLease
 from kafkafmt.server.metrics import Metrics

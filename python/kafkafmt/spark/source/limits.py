@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.log_snapshot import LogSnapshot
-from kafkafmt.log.segment import Segment, begins_batch
+from kafkafmt.log.segment import Segment
+from kafkafmt.log.segment_search import begins_batch
 from kafkafmt.log.splitting import Place
 from kafkafmt.spark.source.options import NOTHING, UNLIMITED, Amount
 
