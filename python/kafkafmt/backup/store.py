@@ -218,7 +218,7 @@ class BackupStore(SegmentStore):
             known = self._partition(topic_partition)
             known.next_offset = max(known.next_offset, position)
 
-    def wants_all(self) -> bool:
+    def wants_open_segments(self) -> bool:
         return time.monotonic() >= self._due
 
     def complete_commit(self, *, is_last: bool) -> None:
@@ -227,7 +227,7 @@ class BackupStore(SegmentStore):
                 ask_coordinator(lambda: self._write(is_last=True))
             except kafka_errors.RetriableError as error:
                 raise BackupError(f"the last generation was not written: {error}") from None
-        elif self.wants_all():
+        elif self.wants_open_segments():
             try:
                 self._write(is_last=False)
                 if self._follows:
