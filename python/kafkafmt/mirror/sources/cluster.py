@@ -31,7 +31,7 @@ from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import WAITED_FOR, Membership, Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import TOPICS_AWAITED, Membership, Source, SourceRun, SourceTopic
 from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
@@ -99,7 +99,7 @@ class ClusterSource(Source):
         if missing is not None and not options.is_following:
             raise MirrorError(f"{address}: {missing}")
         if missing is not None:
-            _log.warning(WAITED_FOR, source=str(address), missing=missing)
+            _log.warning(TOPICS_AWAITED, source=str(address), missing=missing)
         fetch_bytes = options.memory.fetch_bytes
         defaults: dict[str, Any] = {
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkafmt._util.ini import IniError
-from kafkafmt._util.staging import remove_dead
+from kafkafmt._util.staging import remove_leftovers
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpoch, leader_epochs
@@ -61,7 +61,7 @@ def spool_path(given: Path | None, target: str) -> Path:
     name = f"kafkafmt-spool-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
     if given is None:
         folder = private_folder("spool")
-        remove_dead(folder.with_name(name))  # release 0.1.0 had the spool beside the private folder
+        remove_leftovers(folder.with_name(name))  # release 0.1.0 had the spool beside the private folder
     else:
         folder = given
         folder.mkdir(parents=True, exist_ok=True)
