@@ -33,7 +33,6 @@ from kafkafmt.cli.record_options import (
     topics_option,
 )
 from kafkafmt.cli.values import Count, PathText, Size, complete_folders, with_key_ring
-from kafkafmt.export.layout import COMPRESSIONS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.tasks import OffsetRange
     from kafkafmt.types import TopicPartition
 
+# As `kafkafmt.export.layout` has it. Its import takes as long as PyArrow, and the help does not need that.
+_COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 _LEAST_FILE_BYTES = 64 * KIB
 _LEAST_MEMORY_BYTES = 64 * MIB
 # How many batches of a scan a row group of a file has.
@@ -102,7 +103,7 @@ class _ExportCommand(HelpCommand):
     default="128M",
     help="A file ends when it has this size.",
 )
-@click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", help="Of Parquet files.")
+@click.option("--compression", type=click.Choice(_COMPRESSIONS), default="zstd", help="Of Parquet files.")
 @click.option(
     "--on-offsets-gone",
     type=click.Choice(["fail", "continue"]),

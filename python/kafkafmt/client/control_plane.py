@@ -85,7 +85,7 @@ class ControlPlane:
             self.close()
             raise
 
-    def _ensure_accepted(self, ends_at: float) -> None:
+    def _ensure_accepted(self, ends_at: float = float("inf")) -> None:
         if uses_sasl(self.config):
             servers = [(one.host, one.port) for one in self.cluster.bootstrap_brokers()]
             error = find_refusal(servers, self.config, self.open_socket, ends_at - time.monotonic())
