@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from backup.stored import SEGMENT_RECORDS, TOPIC, StoredBackup, write_key_ring
-from cli.logs import run
 from kafkafmt.log import LogDirectory, find_damage
 from kafkafmt.storage import Storages
 from kafkafmt.storage.backups.sealing import object_path
+from kafkafmt.storage.chunks import ENCRYPTION_BYTES
+from mirror.folders import Outcome, mirror
 
 CHUNK_BYTES = 4096
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -52,11 +52,9 @@ def opened(backup: StoredBackup, ring: Path) -> LogDirectory:
     return LogDirectory(Storages({"key_ring": str(ring)}).locate(f"backup+file://{backup.target}"))
 
 
-def mirror(backup: StoredBackup, ring: Path, target: Path, *options: str) -> tuple[int, dict[str, object]]:
-    """Mirror a backup into a folder. Return the exit status and the summary."""
-    source = f"backup+file://{backup.target}?key_ring={ring}"
-    ended = run("mirror", source, target, "--once", "--json", *options)
-    return ended.exit_code, json.loads(ended.stdout or "{}")
+def mirror_into(backup: StoredBackup, ring: Path, target: Path, *options: str) -> Outcome:
+    """Mirror a backup into a folder."""
+    return mirror(f"backup+file://{backup.target}?key_ring={ring}", target, "--once", *options)
 
 
 def offsets(folder: Path) -> list[int]:
@@ -69,10 +67,10 @@ def test_mirror_when_an_object_is_lost_then_skip_leaves_out_its_offsets(
     backup: StoredBackup, ring: Path, tmp_path: Path, damage: str, number: int
 ) -> None:
     DAMAGE[damage](object_of(backup, number))
-    status, summary = mirror(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
     first, end = number * SEGMENT_RECORDS, (number + 1) * SEGMENT_RECORDS
     assert (status, summary["stopped"]) == (0, [])
-    (skipped,) = summary["skipped"]  # type: ignore[misc]
+    (skipped,) = summary["skipped"]
     assert (skipped["first_offset"], skipped["next_offset"]) == (first, end if number < 2 else None)
     assert MESSAGES[damage] in skipped["message"]
     assert offsets(tmp_path / "west") == [*range(first), *range(end, 3 * SEGMENT_RECORDS)]
@@ -83,24 +81,24 @@ def test_mirror_when_an_object_is_lost_then_its_partition_alone_stops(
     backup: StoredBackup, ring: Path, tmp_path: Path, number: int
 ) -> None:
     object_of(backup, number).unlink()
-    status, summary = mirror(backup, ring, tmp_path / "west")
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west")
     assert status == 1
-    (stopped,) = summary["stopped"]  # type: ignore[misc]
+    (stopped,) = summary["stopped"]
     assert (stopped["partition"], stopped["offset"]) == (0, number * SEGMENT_RECORDS)
     assert "the object is missing" in stopped["message"]
     assert len(LogDirectory(tmp_path / "west").partitions()) == 4
 
 
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", ".txnindex"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
 def test_mirror_when_an_index_is_lost_then_all_records_arrive(
     backup: StoredBackup, ring: Path, tmp_path: Path, suffix: str
 ) -> None:
     for number in range(3):
-        object_of(backup, number, suffix).unlink(missing_ok=True)
+        object_of(backup, number, suffix).unlink()
     log = opened(backup, ring).partition(TOPIC, 0)
     committed = [one.offset for one in log.records(isolation="read_committed")]
     assert committed == [*range(3 * SEGMENT_RECORDS)]
-    assert mirror(backup, ring, tmp_path / "west")[0] == 0
+    assert mirror_into(backup, ring, tmp_path / "west").status == 0
     assert offsets(tmp_path / "west") == committed
 
 
@@ -110,7 +108,7 @@ def test_records_when_a_chunk_is_lost_then_those_before_and_after_it_are_read(
 ) -> None:
     path = object_of(backup, 1)
     data = bytearray(path.read_bytes())
-    stored_bytes = CHUNK_BYTES + 28
+    stored_bytes = CHUNK_BYTES + ENCRYPTION_BYTES
     if kind == "changed":
         data[3 * stored_bytes + 100] ^= 1
     path.write_bytes(data if kind == "changed" else data[: 3 * stored_bytes + 100])
@@ -120,8 +118,8 @@ def test_records_when_a_chunk_is_lost_then_those_before_and_after_it_are_read(
         expected_end = 4 * CHUNK_BYTES if kind == "changed" else records.end_position
     assert 2 * CHUNK_BYTES < damage.position <= 3 * CHUNK_BYTES
     assert expected_end <= damage.end_position < expected_end + CHUNK_BYTES
-    status, summary = mirror(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
-    (skipped,) = summary["skipped"]  # type: ignore[misc]
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
+    (skipped,) = summary["skipped"]
     first, end = skipped["first_offset"], skipped["next_offset"]
     assert (status, first) == (0, damage.expected_offset)
     assert end == (damage.next_offset or 2 * SEGMENT_RECORDS)

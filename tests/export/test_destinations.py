@@ -9,7 +9,15 @@ import pytest
 
 from cli.logs import run as command
 from export.scans import write_log
-from kafkafmt.export import Destination, ExportError, ExportOptions, WriteOptions, compact, export_topics
+from kafkafmt.export import (
+    Destination,
+    ExportArgumentError,
+    ExportError,
+    ExportOptions,
+    WriteOptions,
+    compact,
+    export_topics,
+)
 
 
 def contents(folder: Path) -> list[str]:
@@ -107,17 +115,17 @@ def test_export_topics_when_the_destination_is_wrong_then_raises(tmp_path: Path)
         ({"compression": "brotli"}, "compression: expected zstd, snappy, lz4, gzip, none, found 'brotli'"),
     ],
 )
-def test_write_options_when_a_value_is_invalid_then_export_error_names_it(
+def test_write_options_when_a_value_is_invalid_then_argument_error_names_it(
     arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ExportError) as raised:
+    with pytest.raises(ExportArgumentError) as raised:
         WriteOptions(**arguments)
     assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_export_options_when_there_is_no_process_then_export_error(count: int) -> None:
-    with pytest.raises(ExportError, match=f"processes: expected 1 to .*, found {count}"):
+def test_export_options_when_there_is_no_process_then_argument_error(count: int) -> None:
+    with pytest.raises(ExportArgumentError, match=f"processes: expected 1 to .*, found {count}"):
         ExportOptions(processes=count)
 
 
@@ -129,14 +137,19 @@ def test_options_of_exports_when_a_number_is_no_integer_then_type_error_names_it
             ExportOptions(processes=count)  # type: ignore[arg-type]
 
 
-def test_destination_when_its_format_or_catalog_is_wrong_then_export_error() -> None:
-    with pytest.raises(ExportError, match="format: expected parquet, delta, iceberg, found 'csv'"):
+def test_destination_when_its_format_or_catalog_is_wrong_then_argument_error() -> None:
+    with pytest.raises(ExportArgumentError, match="format: expected parquet, delta, iceberg, found 'csv'"):
         Destination("lake", "csv")
     for kind in ("parquet", "delta"):
-        with pytest.raises(ExportError, match=f"catalog: expected format iceberg, found {kind}"):
+        with pytest.raises(ExportArgumentError, match=f"catalog: expected format iceberg, found {kind}"):
             Destination("lake", kind, catalog="main")
 
 
-def test_compact_when_the_size_of_files_is_not_positive_then_export_error(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"target_file_bytes: expected 1 to .*, found 0"):
+def test_compact_when_the_size_of_files_is_not_positive_then_argument_error(tmp_path: Path) -> None:
+    with pytest.raises(ExportArgumentError, match=r"target_file_bytes: expected 1 to .*, found 0"):
         compact(Destination(str(tmp_path), "delta"), "orders", target_file_bytes=0)
+
+
+def test_export_argument_error_then_is_an_export_error_and_a_value_error() -> None:
+    assert issubclass(ExportArgumentError, ExportError)
+    assert issubclass(ExportArgumentError, ValueError)

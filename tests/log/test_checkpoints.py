@@ -89,8 +89,8 @@ def test_start_when_many_partitions_are_asked_for_then_the_file_is_read_once(
     path.write_bytes(
         log_start_offsets_to_bytes({TopicPartition("t", number): number for number in range(50)})
     )
-    read = checkpoints.read_file
-    monkeypatch.setattr(checkpoints, "read_file", lambda path: reads.append(path) or read(path))
+    read = checkpoints.read_named
+    monkeypatch.setattr(checkpoints, "read_named", lambda path: reads.append(path) or read(path))
     starts = LogStartOffsets()
     assert [starts.of(tmp_path / f"t-{number}") for number in range(50)] == list(range(50))
     assert reads == [path]

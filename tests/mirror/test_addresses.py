@@ -123,6 +123,12 @@ def test_topics_of_an_address_when_an_expression_has_no_topic_then_it_is_missing
     assert address.missing(["t"]) == missing
 
 
+def test_address_without_topics_when_the_cluster_has_only_its_own_then_these_are_excepted() -> None:
+    address = parse_address("kafka://a:1")
+    assert isinstance(address, ClusterAddress)
+    assert address.missing(["__consumer_offsets"]) == "no topic but Kafka's own"
+
+
 @pytest.mark.parametrize("text", ["kafka://a:1", "kafka://a:1,b:2/t,u.*"])
 def test_address_is_written_as_it_was_read(text: str) -> None:
     assert str(parse_address(text)) == text

@@ -11,7 +11,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import WAITED_FOR
+from kafkafmt.mirror.protocols import TOPICS_AWAITED
 from kafkafmt.mirror.sources.cluster import ClusterSource
 from kafkafmt.types import TopicPartition
 from logged_events import logged_events
@@ -36,21 +36,25 @@ class GroupConsumer(IdleConsumer):
             raise kafka_errors.KafkaTimeoutError
 
 
-def source_of(topics: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(f"{MODULE}.RawConsumer", GroupConsumer)
+def source_of(
+    topics: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[ClusterSource, GroupConsumer]:
+    """Return a source, and its consumer."""
+    consumer = GroupConsumer()
+    monkeypatch.setattr(f"{MODULE}.RawConsumer", lambda **_: consumer)
     options = MirrorOptions(parse_address(f"kafka://source:9092/{topics}"), folder)
     cluster: Any = OneTopicCluster()
-    return ClusterSource(cluster, options.selection, options, "group")
+    return ClusterSource(cluster, options.selection, options, "group"), consumer
 
 
 def test_commit_when_a_topic_was_deleted_then_only_the_others_are_committed_and_a_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = source_of("t", tmp_path, monkeypatch)
+    source, consumer = source_of("t", tmp_path, monkeypatch)
     with logged_events(MODULE) as events:
         source.commit({THERE: 5, DELETED: 7})
         source.commit({DELETED: 7})
-    assert [{*one} for one in source._consumer.commits] == [
+    assert [{*one} for one in consumer.commits] == [
         {KafkaTopicPartition(*THERE), KafkaTopicPartition(*DELETED)},
         {KafkaTopicPartition(*THERE)},
         {KafkaTopicPartition(*DELETED)},
@@ -65,4 +69,4 @@ def test_mirror_when_a_named_topic_does_not_exist_then_a_line_says_that_it_waits
 ) -> None:
     with logged_events(MODULE) as events:
         source_of("t,u", tmp_path, monkeypatch)
-    assert [(one["event"], one["missing"]) for one in events] == [(WAITED_FOR, "no topic u")]
+    assert [(one["event"], one["missing"]) for one in events] == [(TOPICS_AWAITED, "no topic u")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -99,7 +100,7 @@ class WantingStore(NotingStore):
 
     committed: int | None = None
 
-    def wants_all(self) -> bool:
+    def wants_open_segments(self) -> bool:
         return True
 
     def complete_commit(self, *, is_last: bool) -> None:
@@ -112,7 +113,8 @@ def test_commit_when_the_store_wants_all_batches_then_open_segments_are_stored_b
     with closing(SealedTarget(store, Statistics(MemoryBudget(1, "mirror")), options)) as target:
         target.begin(PARTITION, 0)
         target.take(PARTITION, whole_batches(b"".join(batches(0, 100))))
-        while store.committed is None:
+        deadline = time.monotonic() + 30
+        while store.committed is None and time.monotonic() < deadline:
             target.complete_commit(is_last=False)
     assert store.committed == 100
 

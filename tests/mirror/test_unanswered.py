@@ -103,7 +103,5 @@ def test_request_when_an_advertised_address_does_not_answer_then_the_error_names
         "kafka://west:9092: no answer of broker 7 at inside:9094, as the cluster advertises: "
         "KafkaConnectionError: 111 ECONNREFUSED"
     )
-    cluster = MirrorCluster.__new__(MirrorCluster)
-    cluster.address, cluster._admin = parse_address("kafka://west:9092"), FailingAdmin(raised.value)
     with pytest.raises(UnansweredError, match="could not be read: no answer of broker 7 at inside:9094"):
-        REQUESTS["bounds"](cluster)
+        REQUESTS["bounds"](cluster_of(raised.value))

@@ -103,7 +103,7 @@ def test_decode_when_topics_differ_then_the_scan_of_each_has_its_own_types(folde
 
 
 def test_decode_when_its_format_is_unknown_then_is_a_scan_error(folder: Path) -> None:
-    with pytest.raises(kf.ScanError, match=r"^decode: a format is one of .* found jsn$"):
+    with pytest.raises(kf.ScanError, match=r"^decode: format: expected .* found 'jsn'$"):
         kf.scan(folder, decode="jsn")
 
 

@@ -420,7 +420,7 @@ def test_scan_when_time_is_given_as_datetime_then_is_rounded_up_to_the_milliseco
         ({"on_corrupt": "keep"}, "on_corrupt: expected fail or skip, found 'keep'"),
         ({"batch_bytes": 0}, "batch_bytes: expected a number of bytes, 1 or more, found 0"),
         ({"options": {"regoin": "eu"}}, "unknown option 'regoin': did you mean 'region'?"),
-        ({"decode": "jsn"}, "a format is one of avro, .*; found jsn"),
+        ({"decode": "jsn"}, "format: expected avro, .*, found 'jsn'"),
         (
             {"decode": "json", "columns": "offset"},
             "value: expected among the columns, as decode has its format",

@@ -95,7 +95,7 @@ def ensure_can_stage(target: Path) -> None:
 
 def _create(target: Path, new: Callable[[Path], int]) -> tuple[Path, int]:
     """Return the path and the locked descriptor of a new file or folder."""
-    remove_dead(target)
+    remove_leftovers(target)
     for number in count(os.getpid()):  # processes of two containers may have the same id
         path = target.with_name(f".{target.name}.{number}.tmp")
         try:
@@ -128,7 +128,7 @@ def _new_folder(path: Path, mode: int = 0o777) -> int:
         raise FileExistsError from None
 
 
-def remove_dead(target: Path) -> None:
+def remove_leftovers(target: Path) -> None:
     """Remove the files and folders that dead writers of a target left. Errors are ignored."""
     name = re.compile(rf"\.{re.escape(target.name)}\.\d+\.tmp")
     with contextlib.suppress(OSError):

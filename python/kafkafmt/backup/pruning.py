@@ -59,9 +59,10 @@ class Retention:
 class PruneReport:
     """What was deleted, or would be. generations: names. objects: paths below the folder of the backup.
 
-    waiting: of `kept`, the generations that are deleted once a later one is 10 minutes old.
-    young_objects: how many unnamed objects are kept, as they are too young. due_ms: when the last of them is old
-    enough; -1 without any.
+    waiting: of `kept`, the generations that are deleted once a later one is 10 minutes old, or `grace_seconds` if that
+    is shorter.
+    young_objects: how many unnamed objects are kept, as they are too young.
+    due_ms: when all of them are old enough, in milliseconds since 1970; -1 if there are none.
     """
 
     generations: list[str] = field(default_factory=list)

@@ -105,7 +105,7 @@ class BackupStore(SegmentStore):
         self._due = time.monotonic() + generation_age
         self._topics: dict[str, _Topic] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self._missed_tombstones: set[str] = set()  # topics that may have lost some since the last generation
+        self._lost_tombstones: set[str] = set()  # topics that may have lost some since the last generation
         self.generations: list[str] = []
         names = repository.generations()
         self._parent = repository.read(names[-1]) if names else None
@@ -128,10 +128,10 @@ class BackupStore(SegmentStore):
         self._ends |= {
             one: end for one, (_, end) in self._source.cluster.bounds(partitions, is_committed=False).items()
         }
-        self._missed_tombstones = self._with_missed_tombstones(names)
+        self._lost_tombstones = self._topics_with_lost_tombstones(names)
         return {name: topic.config.configs for name, topic in topics.items()}
 
-    def _with_missed_tombstones(self, names: set[str]) -> set[str]:
+    def _topics_with_lost_tombstones(self, names: set[str]) -> set[str]:
         """Return the known topics whose tombstones may be gone that were written after the last generation.
 
         Compaction removes a tombstone `delete.retention.ms` after it has first met it.
@@ -180,8 +180,8 @@ class BackupStore(SegmentStore):
             )
             del topic.partitions[topic_partition.partition]
             return None
-        if topic_partition.topic in self._missed_tombstones and end is not None and end > known.next_offset:
-            self._missed_tombstones.remove(topic_partition.topic)
+        if topic_partition.topic in self._lost_tombstones and end is not None and end > known.next_offset:
+            self._lost_tombstones.remove(topic_partition.topic)
             _log.warning(
                 "a compacted topic was last backed up longer ago than its delete.retention.ms: tombstones may be gone "
                 "since, and the backup then keeps the keys that they deleted; back it up into a new target",
@@ -218,7 +218,7 @@ class BackupStore(SegmentStore):
             known = self._partition(topic_partition)
             known.next_offset = max(known.next_offset, position)
 
-    def wants_all(self) -> bool:
+    def wants_open_segments(self) -> bool:
         return time.monotonic() >= self._due
 
     def complete_commit(self, *, is_last: bool) -> None:
@@ -227,7 +227,7 @@ class BackupStore(SegmentStore):
                 ask_coordinator(lambda: self._write(is_last=True))
             except kafka_errors.RetriableError as error:
                 raise BackupError(f"the last generation was not written: {error}") from None
-        elif self.wants_all():
+        elif self.wants_open_segments():
             try:
                 self._write(is_last=False)
                 if self._follows:

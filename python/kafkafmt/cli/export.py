@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kafkafmt.scanning.tasks import OffsetRange
     from kafkafmt.types import TopicPartition
 
+# As `kafkafmt.export.layout` has it. Its import takes as long as PyArrow, and the help does not need that.
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 _LEAST_FILE_BYTES = 64 * KIB
 _LEAST_MEMORY_BYTES = 64 * MIB

@@ -187,6 +187,7 @@ class SelectedTopics(SelectedSource):
 
     @property
     def name(self) -> str:
+        # As release 0.1.0 wrote it: states have the expressions of globs.
         return f"{SCHEME}{self._cluster_id}/{','.join((*self._address.topics, *self._address.expressions))}"
 
     @property

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
-from kafka.protocol.parser import KafkaProtocol
 
 from kafkafmt.client.errors import connection_error
-from kafkafmt.client.handshake import MAX_HANDSHAKE_BYTES, authenticate, negotiate_versions, uses_sasl
+from kafkafmt.client.handshake import authenticate, negotiate_versions, uses_sasl
+from kafkafmt.client.message_exchange import MessageExchange
 from kafkafmt.client.response_reader import ResponseReader
 from kafkafmt.client.sent_requests import (
     AnsweredRequest,
@@ -59,7 +59,7 @@ class BrokerConnection:
     config: the options of a client of kafka-python, with an SSL context if it uses TLS.
     open_socket: connects to the broker.
     on_change: called when the connection becomes ready, takes requests again, or is closed.
-    logs: whether the error that closes the connection is logged.
+    logs_errors: whether the error that closes the connection is logged.
     receive_bytes: of the memory for what is received. Larger responses get memory of their own, or go to their sinks.
 
     versions: the versions of APIs that the broker knows, once the connection is ready.
@@ -77,7 +77,7 @@ class BrokerConnection:
         on_change: Callable[[BrokerConnection], None],
         receive_bytes: int = RECEIVE_BYTES,
         *,
-        logs: bool = True,
+        logs_errors: bool = True,
     ) -> None:
         self.node_id = node_id
         self.versions: BrokerVersionData | None = None
@@ -85,16 +85,14 @@ class BrokerConnection:
         self.error: Exception | None = None
         self.is_closed = False
         self.last_activity = time.monotonic()
-        self._io, self._logs = io, logs
+        self._io, self._logs_errors = io, logs_errors
         self._host = host
         self._config = config
         self._open_socket = open_socket
         self._on_change = on_change
         self._socket: Any = None
         self._is_ready = False
-        self._parser: KafkaProtocol | None = None  # while messages of kafka-python are exchanged
-        self._exchanged: asyncio.Future[Any] | None = None
-        self._lost: Exception | None = None  # how it ended while messages were exchanged
+        self._exchange: MessageExchange | None = None  # until the connection is ready
         self._drained: asyncio.Future[None] | None = None
         self._in_flight: deque[AnsweredRequest] = deque()
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
@@ -130,7 +128,7 @@ class BrokerConnection:
         """Whether a request may be sent now."""
         return (
             self._is_ready
-            and self._parser is None
+            and self._exchange is None
             and len(self._in_flight) + len(self._unanswered) < self._max_in_flight
             and not (self._throttled_until and time.monotonic() < self._throttled_until)
         )
@@ -241,7 +239,7 @@ class BrokerConnection:
     def _check_timeout(self) -> None:
         """Close the connection if its oldest request has no response in time, or is not sent in time.
 
-        A response that is arriving has the time again and again, while a few KiB arrive in it.
+        While a response arrives, the timeout begins again whenever 4 KiB of it have arrived.
         """
         if self.is_receiving and not self._responses.is_paused:
             self._on_readable()  # the selector does not report fewer bytes than `_await_much` says
@@ -263,7 +261,7 @@ class BrokerConnection:
             self._set_timer("timeout", min(left_s, self._timeout_s), self._check_timeout)
         elif self.is_receiving:
             self._time_out(
-                f"a response stopped, with {self._responses.missing_bytes} bytes missing: almost nothing came"
+                f"fewer than 4 KiB of a response arrived, {self._responses.missing_bytes} bytes are missing,"
             )
         else:
             self._time_out("no response" if deadline == answered_by else "not sent")
@@ -301,27 +299,18 @@ class BrokerConnection:
 
     async def _negotiate(self) -> None:
         """Exchange the messages that come before the requests of `send`: at first, and when a SASL session ends."""
-        self._parser = KafkaProtocol(
-            client_id=self._config["client_id"], receive_message_max_bytes=MAX_HANDSHAKE_BYTES
+        exchange = self._exchange = MessageExchange(
+            self._config["client_id"], str(self), self._io.loop, self._enqueue
         )
         if self.versions is None:
-            self.versions, self.versions_response = await negotiate_versions(self._exchange, self._config)
+            self.versions, self.versions_response = await negotiate_versions(exchange.ask, self._config)
         if uses_sasl(self._config):
-            again_in_s = await authenticate(self._exchange, self.versions, self._host, self._config)
+            again_in_s = await authenticate(exchange.ask, self.versions, self._host, self._config)
             if again_in_s is not None:
                 self._set_timer("authenticate", again_in_s, self._begin_authentication)
-        self._parser = None
-        if self._lost is not None:
-            raise self._lost
-
-    async def _exchange(self, request: Any) -> Any:
-        assert self._parser is not None
-        if self._lost is not None:
-            raise self._lost
-        self._parser.send_request(request)
-        self._exchanged = self._io.loop.create_future()
-        self._enqueue([self._parser.send_bytes()])
-        return await self._exchanged
+        self._exchange = None
+        if exchange.lost is not None:
+            raise exchange.lost
 
     def _begin_authentication(self) -> None:
         self._task = self._io.loop.create_task(self._authenticate_again())
@@ -426,34 +415,19 @@ class BrokerConnection:
 
         While messages are exchanged, their last response may tell why. So it is handled first.
         """
-        if self._parser is None:
+        if self._exchange is None:
             self.close(error)
             return
         self._io.loop.remove_reader(self._socket)
-        self._lost = error
-        if self._exchanged is not None and not self._exchanged.done():
-            self._exchanged.set_exception(error)
+        self._exchange.lose(error)
 
     def _take(self, count: int) -> None:
         """Handle the bytes that were read into the memory of `ResponseReader.target`."""
         self.last_activity = time.monotonic()
-        if self._parser is not None:
-            self._take_exchanged(self._responses.take_unread(count))
+        if self._exchange is not None:
+            self._exchange.take(self._responses.take_unread(count))
         else:
             self._responses.take(count)
-
-    def _take_exchanged(self, received: bytes) -> None:
-        assert self._parser is not None
-        try:
-            responses = self._parser.receive_bytes(received)
-        except kafka_errors.KafkaError:
-            raise
-        except Exception as error:  # the decoders of some fields raise others
-            raise kafka_errors.KafkaProtocolError(f"{self}: a malformed response: {error!r}") from error
-        for _, response in responses:
-            if self._exchanged is None or self._exchanged.done():
-                raise kafka_errors.KafkaProtocolError(f"{self}: a response that no request waits for")
-            self._exchanged.set_result(response)
 
     def on_response_end(self) -> None:
         """End the wait for the responses of all requests, if this was the last one."""
@@ -483,7 +457,7 @@ class BrokerConnection:
         if self.is_closed:
             return
         self.is_closed, self._is_ready, self.error = True, False, error
-        if error is not None and self._logs:
+        if error is not None and self._logs_errors:
             log.warning("connection to %s: %s", self, error)
         for timer in self._timers.values():
             timer.cancel()

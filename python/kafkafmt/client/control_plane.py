@@ -22,7 +22,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from kafkafmt.client.client_config import check_security
-from kafkafmt.client.credentials import refusal
+from kafkafmt.client.credentials import find_refusal
 from kafkafmt.client.handshake import uses_sasl
 from kafkafmt.client.tls import ssl_context
 
@@ -75,18 +75,20 @@ class ControlPlane:
         thread has ended then.
         """
         self._net.start()
+        ends_at = time.monotonic() + (float("inf") if timeout_ms is None else timeout_ms / 1000)
         try:
             if self._manager.broker_version_data is None:
-                self._ensure_accepted()
-                self._manager.bootstrap(timeout_ms)
+                self._ensure_accepted(ends_at)
+                left_ms = None if timeout_ms is None else max(ends_at - time.monotonic(), 0) * 1000
+                self._manager.bootstrap(left_ms)
         except BaseException:
             self.close()
             raise
 
-    def _ensure_accepted(self) -> None:
+    def _ensure_accepted(self, ends_at: float = float("inf")) -> None:
         if uses_sasl(self.config):
             servers = [(one.host, one.port) for one in self.cluster.bootstrap_brokers()]
-            error = refusal(servers, self.config, self.open_socket)
+            error = find_refusal(servers, self.config, self.open_socket, ends_at - time.monotonic())
             if error is not None:
                 raise error
 

@@ -21,38 +21,49 @@ if TYPE_CHECKING:
     import socket
 
     # Connects to a host and port.
-    OpenSocket = Callable[[str, int], Awaitable[socket.socket]]
+    OpenSocketTo = Callable[[str, int], Awaitable[socket.socket]]
 
 REFUSALS = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError)
 # A broker that says nothing in this time may be one that is starting.
-_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
 
 
-def refusal(
-    servers: Iterable[tuple[str, int]], config: Mapping[str, Any], open_socket: OpenSocket
+def find_refusal(
+    servers: Iterable[tuple[str, int]],
+    config: Mapping[str, Any],
+    open_socket: OpenSocketTo,
+    timeout_s: float = _ANSWER_SECONDS,
 ) -> Exception | None:
-    """Connect to the servers at once. Return the error of one that refuses the credentials; None without one."""
+    """Connect to the servers at once. Return the error of the first one that answers; None if that accepts.
+
+    timeout_s: how long to wait for an answer, 5 s at most. Returns None if no server answers.
+    """
+    seconds = min(timeout_s, _ANSWER_SECONDS)
     with ThreadPoolExecutor(1, "credentials") as executor:  # the thread of the caller may have a loop
-        return executor.submit(asyncio.run, _refusal([*servers], config, open_socket)).result()
+        return executor.submit(asyncio.run, _find_refusal([*servers], config, open_socket, seconds)).result()
 
 
-async def _refusal(
-    servers: list[tuple[str, int]], config: Mapping[str, Any], open_socket: OpenSocket
+async def _find_refusal(
+    servers: list[tuple[str, int]], config: Mapping[str, Any], open_socket: OpenSocketTo, seconds: float
 ) -> Exception | None:
-    io = IoLoop(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    io = IoLoop(loop)
+    answer: asyncio.Future[Exception | None] = loop.create_future()
+    connections: list[BrokerConnection] = []
 
-    async def outcome(host: str, port: int) -> Exception | None:
-        has_changed = asyncio.Event()
+    def on_change(changed: BrokerConnection) -> None:
+        is_refused = isinstance(changed.error, REFUSALS)
+        is_last = all(one.is_closed for one in connections)
+        if (is_refused or changed.is_ready or is_last) and not answer.done():
+            answer.set_result(changed.error if is_refused else None)
+
+    for host, port in servers:
         opened = partial(open_socket, host, port)
-        connection = BrokerConnection(io, -1, host, config, opened, lambda _: has_changed.set(), logs=False)
-        try:
-            await asyncio.wait_for(has_changed.wait(), _SECONDS)
-        except asyncio.TimeoutError:
-            return None
-        finally:
-            error = connection.error
+        connections.append(BrokerConnection(io, -1, host, config, opened, on_change, logs_errors=False))
+    try:
+        return await asyncio.wait_for(answer, seconds)
+    except asyncio.TimeoutError:
+        return None
+    finally:
+        for connection in connections:
             connection.close()
-        return error
-
-    outcomes = await asyncio.gather(*(outcome(*server) for server in servers))
-    return next((error for error in outcomes if isinstance(error, REFUSALS)), None)

@@ -19,10 +19,6 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslBytesRequest, SaslH
 # Sends a request of kafka-python, and returns the response.
 Exchange = Callable[[Any], Awaitable[Any]]
 
-# The most bytes of a response before the connection is ready. Memory for it is taken at once, and the first bytes of
-# HTTP and of TLS would be sizes of hundreds of megabytes.
-MAX_HANDSHAKE_BYTES = 1_000_000
-
 _SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 # From this version of SaslHandshake on, tokens are sent in SaslAuthenticate requests.
 _FRAMED_TOKENS = 1

@@ -46,7 +46,7 @@ class ResponseReader:
 
     is_paused: whether nothing more is given to requests.
     missing_bytes: of the large response that is being received; 0 if there is none.
-    progress_at: when a few KiB had arrived since the last progress; in the past of all times at first.
+    progress_at: the monotonic time in seconds when the last 4 KiB were complete; minus infinity before.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
-from kafkafmt._util.user_errors import ArgumentError, UserError
+from kafkafmt._util.user_errors import ArgumentError, UserError, ensure_one_of
 from kafkafmt.decode.framing import Framing
 from kafkafmt.decode.payloads import Schema, SchemaKind
 from kafkafmt.decode.schemas.source import SchemaSource
@@ -58,10 +58,10 @@ class DecodingOptions:
     def __post_init__(self) -> None:
         formats = [name for name in (self.key, self.value) if name is not None]
         for name in formats:
-            _ensure_one_of("a format", name, get_args(Format))
+            ensure_one_of("format", name, get_args(Format))
         if not formats:
             raise ArgumentError("decoding needs the format of keys or of values")
-        _ensure_one_of("on_error", self.on_error, get_args(OnError))
+        ensure_one_of("on_error", self.on_error, get_args(OnError))
         with_schemas = [name for name in formats if name in SCHEMA_KINDS]
         if self.schemas is not None and not with_schemas:
             raise ArgumentError(f"schemas have no effect on {' and '.join(formats)}")
@@ -82,7 +82,7 @@ class DecodingOptions:
 
     def _check_side(self, side: Side) -> None:
         framing, name = self.framing_of(side), self.format_of(side)
-        _ensure_one_of("framing", framing, get_args(Framing))
+        ensure_one_of("framing", framing, get_args(Framing))
         if framing == "auto" and name != "json":
             raise ArgumentError(
                 f"framing auto is for json only: {name} can start with any byte, so it may be mistaken"
@@ -134,8 +134,3 @@ def is_one_schema(schemas: Schemas) -> bool:
     if isinstance(schemas, Schema):
         return True
     return isinstance(schemas, str | Path) and "://" not in str(schemas) and Path(schemas).is_file()
-
-
-def _ensure_one_of(what: str, found: str, allowed: Sequence[str]) -> None:
-    if found not in allowed:
-        raise ArgumentError(f"{what} is one of {', '.join(allowed)}; found {found}")

@@ -1,7 +1,13 @@
 """Export topics into tables: Parquet files, Delta and Iceberg tables that continue where they ended."""
 
 from kafkafmt.export.compaction import CompactionReport, compact
-from kafkafmt.export.errors import ExportError, OffsetsGoneError, SchemaConflictError, TableConflictError
+from kafkafmt.export.errors import (
+    ExportArgumentError,
+    ExportError,
+    OffsetsGoneError,
+    SchemaConflictError,
+    TableConflictError,
+)
 from kafkafmt.export.exporting import export_topics
 from kafkafmt.export.layout import WriteOptions
 from kafkafmt.export.plan import ExportOptions
@@ -11,6 +17,7 @@ from kafkafmt.export.tables import Destination
 __all__ = [
     "CompactionReport",
     "Destination",
+    "ExportArgumentError",
     "ExportError",
     "ExportOptions",
     "OffsetsGoneError",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkafmt._util.user_errors import UserError
+from kafkafmt._util.user_errors import ArgumentError, UserError, ensure_one_of
 from kafkafmt.types import check_int
 
 
 class ExportError(UserError):
     """A topic cannot be exported, or a table cannot be written."""
+
+
+class ExportArgumentError(ExportError, ArgumentError):
+    """An option of an export is not valid."""
 
 
 class SchemaConflictError(ExportError):
@@ -25,17 +29,16 @@ class OffsetsGoneError(ExportError):
 
 
 def ensure_count(name: str, value: int) -> None:
-    """Raise ExportError for an argument below 1, and TypeError for one that is no integer."""
+    """Raise ExportArgumentError for an argument below 1, and TypeError for one that is no integer."""
     try:
         check_int(name, value, 1)
     except ValueError as error:
-        raise ExportError(str(error)) from None
+        raise ExportArgumentError(str(error)) from None
 
 
-def ensure_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise ExportError for an argument that is not one of the allowed names."""
-    if value not in allowed:
-        raise ExportError(f"{name}: expected {', '.join(allowed)}, found {value!r}")
+def ensure_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ExportArgumentError for an argument that is not one of the allowed names."""
+    ensure_one_of(name, value, allowed, ExportArgumentError)
 
 
 def error_text(error: Exception) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.sizes import MIB
-from kafkafmt.export.errors import ensure_count, ensure_one_of
+from kafkafmt.export.errors import ensure_choice, ensure_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ class WriteOptions:
     compression: zstd, snappy, lz4, gzip or none. buffered_bytes: the most Arrow data that a task keeps for all open
     files.
 
-    Raises ExportError for invalid values, and TypeError for sizes that are no integers.
+    Raises ExportArgumentError for invalid values, and TypeError for sizes that are no integers.
     """
 
     target_file_bytes: int = 128 * MIB
@@ -37,7 +37,7 @@ class WriteOptions:
     def __post_init__(self) -> None:
         for name in ("target_file_bytes", "row_group_bytes", "buffered_bytes"):
             ensure_count(name, getattr(self, name))
-        ensure_one_of("compression", self.compression, COMPRESSIONS)
+        ensure_choice("compression", self.compression, COMPRESSIONS)
 
     @property
     def group_bytes(self) -> int:

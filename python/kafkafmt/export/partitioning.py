@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from kafkafmt.export.errors import ExportError
+from kafkafmt.export.errors import ExportArgumentError, ExportError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ class PartitionField:
 
 
 def parse_partitioning(text: str) -> tuple[PartitionField, ...]:
-    """Parse columns and transforms, separated by commas. Raises ExportError.
+    """Parse columns and transforms, separated by commas. Raises ExportArgumentError.
 
     >>> parse_partitioning("topic,day(timestamp)")[1]
     PartitionField(column='timestamp', transform='day')
@@ -84,11 +84,11 @@ def parse_partitioning(text: str) -> tuple[PartitionField, ...]:
             expected = (
                 f"a column, or {', '.join(_TRANSFORMS[1:-1])} or {_TRANSFORMS[-1]} of one, as day(timestamp)"
             )
-            raise ExportError(f"partition by {text!r}: expected {expected}, found {part.strip()!r}")
+            raise ExportArgumentError(f"partition by {text!r}: expected {expected}, found {part.strip()!r}")
         named: Any = transform or "identity"
         field = PartitionField(match["of"] or match["column"], named)
         if field in fields:
-            raise ExportError(f"partition by {text!r}: {field} is named twice")
+            raise ExportArgumentError(f"partition by {text!r}: {field} is named twice")
         fields.append(field)
     return tuple(fields)
 

@@ -15,8 +15,8 @@ from kafkafmt.export.errors import (
     NoRecordsError,
     OffsetsGoneError,
     TableConflictError,
+    ensure_choice,
     ensure_count,
-    ensure_one_of,
 )
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
@@ -99,7 +99,7 @@ class ExportOptions:
     mode: append; or upsert: the table has the latest row of each key, and records without a value remove it.
     write: how files are written.
 
-    Raises ExportError, in one line, for invalid values, and TypeError for `processes` that is no integer.
+    Raises ExportArgumentError, in one line, for invalid values, and TypeError for `processes` that is no integer.
     """
 
     partition_by: str | tuple[PartitionField, ...] = ()
@@ -111,13 +111,13 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", MODES), ("on_offsets_gone", ON_OFFSETS_GONE)):
-            ensure_one_of(name, getattr(self, name), allowed)
+            ensure_choice(name, getattr(self, name), allowed)
         ensure_count("processes", self.processes)
         _ = self.partition_fields
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
-        """The fields of `partition_by`. Raises ExportError for text that is no partitioning."""
+        """The fields of `partition_by`. Raises ExportArgumentError for text that is no partitioning."""
         given = self.partition_by
         return given if not isinstance(given, str) else parse_partitioning(given) if given else ()
 

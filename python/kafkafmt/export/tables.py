@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from kafkafmt.export.errors import ExportError, ensure_one_of
+from kafkafmt.export.errors import ExportArgumentError, ensure_choice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +187,7 @@ class Destination:
     in a table of its name below it. catalog: the name of the catalog of Iceberg in the configuration of `pyiceberg`;
     None for the default.
 
-    Raises ExportError for an unknown format, and for a catalog of another format.
+    Raises ExportArgumentError for an unknown format, and for a catalog of another format.
     """
 
     target: str = field(repr=False)  # a URI may have credentials
@@ -197,6 +197,6 @@ class Destination:
     catalog: str | None = None
 
     def __post_init__(self) -> None:
-        ensure_one_of("format", self.format, FORMATS)
+        ensure_choice("format", self.format, FORMATS)
         if self.catalog is not None and self.format != "iceberg":
-            raise ExportError(f"catalog: expected format iceberg, found {self.format}")
+            raise ExportArgumentError(f"catalog: expected format iceberg, found {self.format}")

@@ -25,10 +25,9 @@ from kafkafmt.storage import (
     AnyPath,
     RemotePath,
     StoragePath,
-    read_file,
+    read_named,
     side_by_side,
     storage_of,
-    storage_path,
 )
 from kafkafmt.types import TopicPartition
 
@@ -64,14 +63,12 @@ def offset_checkpoint(path: AnyPath) -> dict[TopicPartition, int]:
 
     Raises as `parse_offset_checkpoint`, and OSError.
     """
-    located = storage_path(path)
-    return parse_offset_checkpoint(read_file(located), str(located))
+    return parse_offset_checkpoint(*read_named(path))
 
 
 def leader_epochs(path: AnyPath) -> list[LeaderEpoch]:
     """Read a `leader-epoch-checkpoint`. Raises as `parse_leader_epochs`, and OSError."""
-    located = storage_path(path)
-    return parse_leader_epochs(read_file(located), str(located))
+    return parse_leader_epochs(*read_named(path))
 
 
 def parse_offset_checkpoint(data: bytes, name: str) -> dict[TopicPartition, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from kafkafmt._util.files import replace_file
 from kafkafmt._util.uuids import parse_uuid, uuid_text
 from kafkafmt.log.broker_files.errors import BrokerFileError, shown
-from kafkafmt.storage import AnyPath, StoragePath, read_file, storage_path
+from kafkafmt.storage import AnyPath, StoragePath, read_named
 
 FILE_NAME = "partition.metadata"
 _VERSION = "0"
@@ -23,8 +23,7 @@ _KEYS = "version", "topic_id"
 
 def topic_id(path: AnyPath) -> uuid.UUID:
     """Read a `partition.metadata`. Returns the topic id. Raises BrokerFileError if it is malformed, and OSError."""
-    located = storage_path(path)
-    return parse_topic_id(read_file(located), str(located))
+    return parse_topic_id(*read_named(path))
 
 
 def parse_topic_id(data: bytes, name: str) -> uuid.UUID:

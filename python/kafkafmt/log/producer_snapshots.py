@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from _kafkafmt.crc.checksums import crc32c
 from kafkafmt.log.broker_files.errors import BrokerFileError
-from kafkafmt.storage import AnyPath, read_file, storage_path
+from kafkafmt.storage import AnyPath, read_named
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -42,8 +42,7 @@ class SnapshotEntry(NamedTuple):
 
 def producer_snapshot(path: AnyPath) -> list[SnapshotEntry]:
     """Read a `.snapshot`: the state of each producer. Raises BrokerFileError if it is damaged, and OSError."""
-    located = storage_path(path)
-    return parse_snapshot(read_file(located), str(located))
+    return parse_snapshot(*read_named(path))
 
 
 def parse_snapshot(data: bytes, name: str) -> list[SnapshotEntry]:

@@ -38,7 +38,7 @@ class ClusterAddress:
     globs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{_SCHEME}{','.join(self.servers)}" + (f"/{self.topics_text}" if self.topics_text else "")
+        return f"{_SCHEME}{','.join(self.servers)}" + (f"/{self.topics_text}" if self.selects_topics else "")
 
     def with_topics(self, topics: Iterable[str]) -> ClusterAddress:
         """Return the address with topics by names and globs. Raises ValueError if it has topics already.
@@ -46,13 +46,18 @@ class ClusterAddress:
         >>> parse_address("kafka://localhost:9092").with_topics(["orders", "page-*"]).matches("page-views")
         True
         """
-        if self.topics_text:
+        if self.selects_topics:
             raise ValueError(
                 f"expected no topics in the address of the cluster, too, found {self.topics_text}"
             )
         given = tuple(topics)
         names = tuple(one for one in given if _TOPIC.fullmatch(one))
         return replace(self, topics=names, globs=tuple(one for one in given if one not in names))
+
+    @property
+    def selects_topics(self) -> bool:
+        """Whether topics were named."""
+        return bool(self.topics_text)
 
     @property
     def topics_text(self) -> str:
@@ -76,7 +81,7 @@ class ClusterAddress:
 
     def matches(self, topic: str) -> bool:
         """Return whether a topic of that name is selected."""
-        if self.topics_text:
+        if self.selects_topics:
             return topic in self.topics or any(re.fullmatch(one, topic) for one in self.expressions)
         return re.fullmatch(_ALL_TOPICS, topic) is not None
 
@@ -92,8 +97,8 @@ class ClusterAddress:
         names = sorted({*self.topics} - there)
         if names:
             return f"no topic {', '.join(names)}"
-        if not self.topics_text and not any(map(self.matches, there)):
-            return "no topic matches"
+        if not self.selects_topics and not any(map(self.matches, there)):
+            return "no topic but Kafka's own"
         given = zip((*self.globs, *self.patterns), self.expressions, strict=True)
         for one, expression in given:
             if not any(re.fullmatch(expression, topic) for topic in there):

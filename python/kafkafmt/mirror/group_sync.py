@@ -67,7 +67,7 @@ class GroupSync:
         if missing != self._missing:
             self._missing = missing
             for one in missing:
-                _log.warning("a group is not at the source yet, and is waited for", group=one)
+                _log.warning("a group does not exist at the source yet, and is waited for", group=one)
         for group in groups:
             if group == self._own_group or not self._selection.matches(group):
                 continue

@@ -16,11 +16,12 @@ from _kafkafmt.batches.scan import BatchRun
 from kafkafmt._util.sizes import size_text
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
+from kafkafmt.mirror.beginnings import Beginnings
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, SourceRun, Target
+from kafkafmt.mirror.protocols import PartitionError, Source, SourceRun, Target
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
 from kafkafmt.mirror.targets.topic_messages import report_unknown_records
 from kafkafmt.mirror.upkeep import TopicUpkeep
@@ -65,6 +66,7 @@ class Mirror:
     ) -> None:
         self._options = options
         self._source, self._target = source, target
+        self._beginnings = Beginnings(options, source, target)
         self._upkeep = upkeep
         self._transform, self._report = transform, report
         self._max_under_way = options.memory.under_way_bytes
@@ -72,7 +74,6 @@ class Mirror:
         self.statistics = target.statistics
         self._assigned: set[TopicPartition] = set()
         self._never_started: set[TopicPartition] = set()  # of `_assigned`: their offsets are not committed
-        self._begins_first = True
         self._full: set[TopicPartition] = set()
         self._is_all_paused = False
         self._committed: dict[TopicPartition, int] = {}
@@ -81,7 +82,6 @@ class Mirror:
         self._commit_due = time.monotonic() + options.commit_interval
         self._report_due = time.monotonic() + (options.progress_interval or float("inf"))
         self._begin_due = 0.0
-        self._gone_at_begin: list[OffsetsGone] = []
         self._left: dict[TopicPartition, int] | None = None
         self._left_since = 0.0
 
@@ -196,7 +196,7 @@ class Mirror:
         new = [one for one in partitions if one not in self._assigned]
         if not new or time.monotonic() < self._begin_due:
             return
-        self._gone_at_begin.clear()
+        self._beginnings.gone.clear()
         try:
             refused = self._upkeep.prepare()
             admitted = [one for one in new if one.topic not in refused]
@@ -206,7 +206,7 @@ class Mirror:
             positions = {
                 one: Stopped(one, bounds[0], *refused[one.topic])
                 if one.topic in refused
-                else self._position(one, *bounds)
+                else self._beginnings.position(one, *bounds)
                 for one, bounds in self._source.bounds(sorted({*new} - left)).items()
             }
             self._target.make_durable()
@@ -214,7 +214,7 @@ class Mirror:
             self._begin_due = time.monotonic() + _RETRY_SECONDS
             _log.warning("partitions could not be started, and are tried again", error=str(error))
             return
-        for one in self._gone_at_begin:
+        for one in self._beginnings.gone:
             self._note_gone(one)
         unknown = self._target.take_unknown_records()
         report_unknown_records(unknown, appends=self._options.appends)
@@ -230,7 +230,7 @@ class Mirror:
             self._source.seek(topic_partition, position)
             if not self._is_all_paused:
                 self._source.resume([topic_partition])
-        self._begins_first = False
+        self._beginnings.is_first = False
         self._commit_due = 0.0  # a mirror that begins at the end must not begin there again after a restart
 
     def _keep_up(self) -> None:
@@ -238,42 +238,6 @@ class Mirror:
         refused = self._upkeep.refresh()
         for one in [one for one in self._started if one.topic in refused]:
             self._stop(Stopped(one, self._acknowledged(one), *refused[one.topic]), is_reported=True)
-
-    def _position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
-        """Return where a partition continues, and begin it there at the target; or why it is stopped."""
-        gone: OffsetsGone | None = None
-        try:
-            self._target.identify(topic_partition, self._source.topic_id(topic_partition))
-            position = self._target.resume_offset(topic_partition)
-            if position is None and self._options.beginning == "committed":
-                position = self._source.committed(topic_partition)
-            if position is None:
-                position = self._first_position(topic_partition, low, high)
-            elif position == FROM_START:
-                position = low
-            if position > high and position > (end := self._source.log_end(topic_partition)):
-                raise PartitionError(
-                    f"the source ends at offset {end}, and the mirror continues at {position}: "
-                    "expected the source of the records at the target"
-                )
-            if position < low:
-                gone = OffsetsGone(topic_partition, position, low)
-                position = low
-            self._target.begin(topic_partition, position)
-            if gone is not None:
-                self._gone_at_begin.append(gone)
-        except (PartitionError, KafkaFormatError) as error:
-            return Stopped(topic_partition, low, str(error))
-        return position
-
-    def _first_position(self, topic_partition: TopicPartition, low: int, high: int) -> int:
-        """Return where a partition begins that was never mirrored, and of which no offset is committed."""
-        timestamp_ms = self._options.times.start_ms
-        if timestamp_ms is not None:
-            found = self._source.find_timestamp(topic_partition, timestamp_ms)
-            return high if found is None else max(min(found, high), low)
-        # With `latest`, partitions that appear later begin at their start: all their records are new.
-        return high if self._options.beginning == "latest" and self._begins_first else low
 
     def _move(self) -> None:
         """Pass the batches that the source returns to the target."""

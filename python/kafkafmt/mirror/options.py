@@ -113,7 +113,7 @@ class MirrorOptions:
     shutdown_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.target, ClusterAddress) and self.target.topics_text:
+        if isinstance(self.target, ClusterAddress) and self.target.selects_topics:
             raise MirrorError(
                 f"{self.target}: expected no topics in the target's address: --rename gives topics other names"
             )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FROM_START = -1
 
 # Logged by a source that follows, if a name or a pattern matches no topic.
-WAITED_FOR = "topics are not there yet, and are waited for"
+TOPICS_AWAITED = "selected topics do not exist yet, and are waited for"
 
 
 class SourceRun(NamedTuple):

@@ -61,7 +61,7 @@ def read_before_loss(
 
 
 def find_batch_beyond_loss(read_at: Callable[[int, int], memoryview | bytes], position: int, end: int) -> int:
-    """Do `find_valid_batch`, and pass over bytes that are lost."""
+    """Return the position of the first valid batch, as `find_valid_batch`, but skip lost bytes."""
     while position < end:
         try:
             return find_valid_batch(read_at, position, end)

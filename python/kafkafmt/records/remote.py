@@ -193,7 +193,10 @@ class RemoteRecords(Records, Closing):
             return chunk[position - start : position - start + size]
 
     def _chunk_from(self, position: int, size: int) -> memoryview:
-        """Do `_fetch`. If bytes that are only read ahead are lost, nothing is read ahead."""
+        """Return a chunk as `_fetch` does. If bytes that are only read ahead are lost, read nothing ahead.
+
+        Raises LostBytesError.
+        """
         try:
             return self._fetch(position, size)
         except StoredObjectError:

@@ -86,7 +86,8 @@ class Retries:
             try:
                 return request()
             except Exception as error:
-                if isinstance(error, StoreError) or not is_transient(error):  # or it was repeated already
+                # A StoreError is the result of such attempts already.
+                if isinstance(error, StoreError) or not is_transient(error):
                     raise
                 wait = random.uniform(0, min(_FIRST_WAIT_SECONDS * 2**attempt, _MOST_WAIT_SECONDS))
                 took = time.monotonic() - began

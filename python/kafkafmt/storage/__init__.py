@@ -6,7 +6,7 @@ place are local: the modules of `kafkafmt.log` that append to a log take a `path
 
 from kafkafmt.storage.base import FileStatus, FolderEntry, OpenFile, Storage, is_temporary_name, stamp_of
 from kafkafmt.storage.local import LOCAL, LocalStorage
-from kafkafmt.storage.locations import AnyPath, Storages, is_uri, storage_path, writable_path
+from kafkafmt.storage.locations import AnyPath, Storages, is_uri, read_named, storage_path, writable_path
 from kafkafmt.storage.paths import (
     StoragePath,
     limit_read_ahead,
@@ -37,6 +37,7 @@ __all__ = [
     "limit_read_ahead",
     "no_folder_reason",
     "read_file",
+    "read_named",
     "side_by_side",
     "stamp_of",
     "storage_of",

@@ -38,7 +38,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from kafkafmt.records.remote import file_system_error, file_system_errors
 from kafkafmt.records.retries import Retries
 from kafkafmt.storage.keys import KeyRing
-from kafkafmt.storage.paths import StoragePath
+from kafkafmt.storage.paths import StoragePath, read_file
 from kafkafmt.storage.remote import ReadableFileSystem, RemotePath, RemoteStorage
 from kafkafmt.types import checked_path
 
@@ -161,6 +161,12 @@ class Storages:
 def storage_path(path: AnyPath) -> StoragePath:
     """Convert a path or URI to a path on its storage, without options. Raises as `Storages.locate`."""
     return Storages().locate(path)
+
+
+def read_named(path: AnyPath) -> tuple[bytes, str]:
+    """Return the content of a file, and its path for errors. Raises as `storage_path` and `read_file`."""
+    located = storage_path(path)
+    return read_file(located), str(located)
 
 
 def view_of(view: str, base: StoragePath, settings: Mapping[str, str]) -> RemotePath:

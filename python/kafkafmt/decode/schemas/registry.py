@@ -72,10 +72,10 @@ class RegistryOptions:
     def __post_init__(self) -> None:
         check_int("retries", self.retries, 0)
         if not self.timeout_seconds > 0:
-            raise ArgumentError(f"timeout_seconds: expected more than 0; found {self.timeout_seconds}")
+            raise ValueError(f"timeout_seconds: expected more than 0; found {self.timeout_seconds}")
         for name in ("backoff_seconds", "not_found_seconds"):
             if not getattr(self, name) >= 0:
-                raise ArgumentError(f"{name}: expected 0 or more; found {getattr(self, name)}")
+                raise ValueError(f"{name}: expected 0 or more; found {getattr(self, name)}")
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, str]) -> RegistryOptions:

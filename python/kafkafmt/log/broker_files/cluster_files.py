@@ -20,7 +20,7 @@ from kafkafmt.log.broker_files.text_files import (
     integer_of,
     properties_of,
 )
-from kafkafmt.storage import AnyPath, read_file, storage_path
+from kafkafmt.storage import AnyPath, read_named
 
 META_PROPERTIES, QUORUM_STATE, CLEAN_SHUTDOWN = "meta.properties", "quorum-state", ".kafka_cleanshutdown"
 _NO_ID = -1
@@ -60,20 +60,17 @@ class CleanShutdown(NamedTuple):
 
 def meta_properties(path: AnyPath) -> MetaProperties:
     """Read a `meta.properties`. Raises BrokerFileError if it is malformed, and OSError."""
-    located = storage_path(path)
-    return parse_meta_properties(read_file(located), str(located))
+    return parse_meta_properties(*read_named(path))
 
 
 def quorum_state(path: AnyPath) -> QuorumState:
     """Read a `quorum-state`, of version 0 or 1. Raises BrokerFileError if it is malformed, and OSError."""
-    located = storage_path(path)
-    return parse_quorum_state(read_file(located), str(located))
+    return parse_quorum_state(*read_named(path))
 
 
 def clean_shutdown(path: AnyPath) -> CleanShutdown:
     """Read a `.kafka_cleanshutdown`. Raises BrokerFileError if it is malformed, and OSError."""
-    located = storage_path(path)
-    return parse_clean_shutdown(read_file(located), str(located))
+    return parse_clean_shutdown(*read_named(path))
 
 
 def parse_meta_properties(data: bytes, name: str) -> MetaProperties:

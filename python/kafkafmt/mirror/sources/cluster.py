@@ -31,7 +31,7 @@ from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import WAITED_FOR, Membership, Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import TOPICS_AWAITED, Membership, Source, SourceRun, SourceTopic
 from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 # A commit that takes longer may be of a topic that was deleted.
-_SOON_SECONDS = 2
+_FIRST_COMMIT_SECONDS = 2
 _ASK_SECONDS = 30.0
 # A group's leader that has just started may not know the partitions yet, and assign none. An empty assignment is
 # therefore not trusted for this time.
@@ -99,7 +99,7 @@ class ClusterSource(Source):
         if missing is not None and not options.is_following:
             raise MirrorError(f"{address}: {missing}")
         if missing is not None:
-            _log.warning(WAITED_FOR, source=str(address), missing=missing)
+            _log.warning(TOPICS_AWAITED, source=str(address), missing=missing)
         fetch_bytes = options.memory.fetch_bytes
         defaults: dict[str, Any] = {
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
@@ -390,18 +390,23 @@ class ClusterSource(Source):
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         try:
-            try:
-                self._consumer.commit(_commits(offsets), timeout_ms=_SOON_SECONDS * 1000)
-            except (
-                kafka_errors.KafkaTimeoutError
-            ):  # kafka-python tries again, also for a topic that was deleted
-                there = {*self._cluster.topic_names()}
-                if deleted := sorted({one.topic for one in offsets} - there):
-                    _log.warning("offsets of deleted topics are not committed", topics=deleted)
-                if left := {one: offset for one, offset in offsets.items() if one.topic in there}:
-                    self._consumer.commit(_commits(left), timeout_ms=_ASK_SECONDS * 1000)
+            self._commit(offsets)
         except kafka_errors.KafkaError as error:
             _log.warning("offsets could not be committed, and are committed the next time", error=str(error))
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets, but those of deleted topics.
+
+        kafka-python repeats the commit of a deleted topic until its timeout, so that is short at first.
+        """
+        try:
+            self._consumer.commit(_commits(offsets), timeout_ms=_FIRST_COMMIT_SECONDS * 1000)
+        except kafka_errors.KafkaTimeoutError:
+            there = {*self._cluster.topic_names()}
+            if deleted := sorted({one.topic for one in offsets} - there):
+                _log.warning("offsets of deleted topics are not committed", topics=deleted)
+            if left := {one: offset for one, offset in offsets.items() if one.topic in there}:
+                self._consumer.commit(_commits(left), timeout_ms=_ASK_SECONDS * 1000)
 
     def close(self) -> None:
         self._is_closing = True

@@ -23,7 +23,7 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.log.topics import is_internal_topic, left_out_in_words, selection_error, topic_matches
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import WAITED_FOR, Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import TOPICS_AWAITED, Source, SourceRun, SourceTopic
 from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
@@ -237,7 +237,7 @@ class DirectorySource(Source):
             return
         if not self._options.is_following:
             raise MirrorError(f"{path}: {error}")
-        _log.warning(WAITED_FOR, source=str(path), missing=error)
+        _log.warning(TOPICS_AWAITED, source=str(path), missing=error)
 
     def _end(self, reader: LogReader) -> None:
         """Make a new reader end before the end of its log, by the options or as a subclass wants it."""

@@ -19,10 +19,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkafmt._util.ini import IniError
-from kafkafmt._util.staging import remove_dead
+from kafkafmt._util.staging import remove_leftovers
 from kafkafmt._util.uuids import uuid_text
 from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpoch, leader_epochs
@@ -61,7 +61,7 @@ def spool_path(given: Path | None, target: str) -> Path:
     name = f"kafkafmt-spool-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
     if given is None:
         folder = private_folder("spool")
-        remove_dead(folder.with_name(name))  # release 0.1.0 had the spool beside the private folder
+        remove_leftovers(folder.with_name(name))  # release 0.1.0 had the spool beside the private folder
     else:
         folder = given
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,6 +73,13 @@ def open_plain_store(
 ) -> PlainStore:
     """Open the log directory at the target's URI."""
     return PlainStore(options)
+
+
+class _EmptyLog(NamedTuple):
+    """The empty `.log` that a partition without a segment gets, and when."""
+
+    due_at: float  # monotonic, in seconds
+    base_offset: int
 
 
 class PlainStore(SegmentStore):
@@ -90,10 +97,9 @@ class PlainStore(SegmentStore):
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._is_committed = options.is_committed
-        self._begins: dict[TopicPartition, int] = {}  # positions of the source
-        self._interval = options.sealing.interval
-        # Partitions without a segment: when they get an empty one, and its base offset.
-        self._empty: dict[TopicPartition, tuple[float, int]] = {}
+        self._begin_positions: dict[TopicPartition, int] = {}  # positions of the source
+        self._segment_age_seconds = options.sealing.interval
+        self._without_segment: dict[TopicPartition, _EmptyLog] = {}
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         """Write the source's topics to `topics.ini`. Returns the configurations by the source's names."""
@@ -147,7 +153,9 @@ class PlainStore(SegmentStore):
             end = last.find_next_offset()
         self._ends[topic_partition] = end
         if not logs:
-            self._empty[topic_partition] = time.monotonic() + self._interval, 0
+            self._without_segment[topic_partition] = _EmptyLog(
+                time.monotonic() + self._segment_age_seconds, 0
+            )
         self._epochs[topic_partition] = []
         if LEADER_EPOCH_CHECKPOINT in names:
             with suppress(BrokerFileError, FileNotFoundError):
@@ -174,13 +182,14 @@ class PlainStore(SegmentStore):
         if found is None:
             return ProducerStates()
         if self._is_committed:
-            ensure_markers(folder, found, end, self._begins[topic_partition])
+            ensure_markers(folder, found, end, self._begin_positions[topic_partition])
         return found
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
-        self._begins[topic_partition] = position
-        if topic_partition in self._empty:
-            self._empty[topic_partition] = self._empty[topic_partition][0], position
+        self._begin_positions[topic_partition] = position
+        if topic_partition in self._without_segment:
+            due_at = self._without_segment[topic_partition].due_at
+            self._without_segment[topic_partition] = _EmptyLog(due_at, position)
         if not self._ends[topic_partition] and position:
             self._keep(topic_partition, position)
 
@@ -202,7 +211,7 @@ class PlainStore(SegmentStore):
 
     def add(self, segment: SealedSegment, stored: None) -> None:
         self._ends[segment.topic_partition] = segment.next_offset
-        self._empty.pop(segment.topic_partition, None)
+        self._without_segment.pop(segment.topic_partition, None)
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
@@ -212,12 +221,12 @@ class PlainStore(SegmentStore):
     def complete_commit(self, *, is_last: bool) -> None:
         """Store the empty segments of partitions without records. Other segments and positions are durable already."""
         now = time.monotonic()
-        for one, (due, base_offset) in list(self._empty.items()):
-            if is_last or now >= due:
+        for one, (due_at, base_offset) in list(self._without_segment.items()):
+            if is_last or now >= due_at:
                 log = self._folder(one) / segment_file_name(base_offset)
                 with suppress(FileExistsError):  # of another mirror
                     log.storage.write_new(log, [])
-                del self._empty[one]
+                del self._without_segment[one]
                 self._ends[one] = base_offset
                 if one in self._positions:
                     self._keep(one, self._positions[one][1])

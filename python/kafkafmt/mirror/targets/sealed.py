@@ -87,8 +87,8 @@ class SegmentStore(Protocol):
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Note the source's positions. All batches before them are in stored segments."""
 
-    def wants_all(self) -> bool:
-        """Return whether the next `complete_commit` is to have all batches that were taken by now."""
+    def wants_open_segments(self) -> bool:
+        """Return whether open segments must be stored before the next `complete_commit`."""
         return False
 
     def complete_commit(self, *, is_last: bool) -> None:
@@ -120,9 +120,8 @@ class SealedTarget(Target):
         )
         self._open_bytes = self._storing_bytes = 0
         self._ending: set[TopicPartition] = set()
-        self._awaited: list[Future[Any]] | None = (
-            None  # what the next commit of a store that wants all waits for
-        )
+        # What the next commit waits for, if the store wants all batches.
+        self._awaited: list[Future[Any]] | None = None
         # Another mirror has stored a segment in place of one in `_storing`, where these stay until `forget`.
         self._lost: set[TopicPartition] = set()
         self._has_loss = False
@@ -198,7 +197,7 @@ class SealedTarget(Target):
 
     def complete_commit(self, *, is_last: bool) -> None:
         """Complete a commit of the store; if that wants all batches, once the open segments are stored."""
-        if not is_last and self._store.wants_all():
+        if not is_last and self._store.wants_open_segments():
             if self._awaited is None:
                 for one in list(self._open):
                     self._seal(one)
