@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
+from kafka.errors import SaslAuthenticationFailedError
 
 from kafkafmt.client.credentials import find_refusal
 
@@ -67,3 +68,31 @@ def test_refusal_when_one_server_accepts_and_another_says_nothing_then_none_at_o
     began = time.monotonic()
     assert find_refusal([("silent", 9092), ("ready", 9092)], READY_AT_ONCE, opened) is None
     assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("hosts", [("refusing", "ready"), ("ready", "refusing")])
+def test_refusal_when_one_server_refuses_and_another_accepts_then_none(
+    hosts: tuple[str, str], new_link: Callable[[], socket.socket]
+) -> None:
+    async def opened(host: str, port: int) -> socket.socket:
+        if host == "refusing":
+            raise SaslAuthenticationFailedError("unknown user")
+        await asyncio.sleep(0)
+        return new_link()
+
+    assert find_refusal([(one, 9092) for one in hosts], READY_AT_ONCE, opened) is None
+
+
+@pytest.mark.parametrize("other", ["refusing", "gone", "silent"])
+def test_refusal_when_one_server_refuses_and_none_accepts_then_is_its_error(
+    other: str, new_link: Callable[[], socket.socket]
+) -> None:
+    async def opened(host: str, port: int) -> socket.socket:
+        if host == "refusing":
+            raise SaslAuthenticationFailedError("unknown user")
+        if host == "gone":
+            raise ConnectionRefusedError
+        return new_link()
+
+    error = find_refusal([("refusing", 9092), (other, 9093)], CONFIG, opened, timeout_s=0.05)
+    assert isinstance(error, SaslAuthenticationFailedError)

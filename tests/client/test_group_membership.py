@@ -15,6 +15,7 @@ from kafka.future import Future
 
 from kafkafmt.client.group_membership import poll_group
 from kafkafmt.net import Consumer
+from kafkafmt.types import TopicPartition
 
 
 class Manager:
@@ -132,10 +133,22 @@ class LostCoordinator:
         pass
 
 
+class LostOffsets(LostCoordinator):
+    """A coordinator that cannot be asked for the offsets of a consumer without membership."""
+
+    def poll(self, timeout_ms: float | None) -> bool:
+        return True
+
+    def refresh_committed_offsets_if_needed(self, timeout_ms: float | None) -> bool:
+        raise self._error
+
+
 @contextmanager
-def polling(error: Exception) -> Iterator[Consumer]:
+def polling(error: Exception, lost: type[LostCoordinator] = LostCoordinator) -> Iterator[Consumer]:
     consumer = Consumer(bootstrap_servers="127.0.0.1:1", api_version=(2, 5), group_id="g")
-    found, consumer._coordinator = consumer._coordinator, LostCoordinator(error)
+    if lost is LostOffsets:
+        consumer.assign([TopicPartition("t", 0)])
+    found, consumer._coordinator = consumer._coordinator, lost(error)
     try:
         yield consumer
     finally:
@@ -148,6 +161,11 @@ def test_poll_when_the_coordinator_cannot_be_reached_then_returns_nothing_and_wa
         assert [consumer.poll(0) for _ in range(3)] == [{}, {}, {}]
     warned = [one.getMessage() for one in caplog.records if "coordinator" in one.getMessage()]
     assert warned == ["the coordinator of group g is asked again: KafkaConnectionError: refused"]
+
+
+def test_poll_when_committed_offsets_cannot_be_asked_for_then_returns_nothing() -> None:
+    with polling(kafka_errors.KafkaConnectionError("refused"), LostOffsets) as consumer:
+        assert consumer.poll(0) == {}
 
 
 def test_poll_when_the_coordinator_refuses_the_member_then_raises() -> None:

@@ -124,6 +124,7 @@ class BaseConsumer(ConsumerControl):
         try:
             if not poll_group(self._coordinator, left_ms(deadline)):
                 return False
+            self._resolve_positions(left_ms(deadline))  # with committed offsets
         except kafka_errors.RetriableError as error:  # as while the coordinator restarts
             level = logging.DEBUG if self._is_coordinator_lost else logging.WARNING
             log.log(level, "the coordinator of group %s is asked again: %s", self.config["group_id"], error)
@@ -131,7 +132,6 @@ class BaseConsumer(ConsumerControl):
             time.sleep(max(min(self.config["retry_backoff_ms"] / 1000, deadline - time.monotonic()), 0))
             return False
         self._is_coordinator_lost = False
-        self._resolve_positions(left_ms(deadline))
         self._begin_resets()
         self._validate_positions()
         self._resets.end_all()

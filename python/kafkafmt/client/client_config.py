@@ -47,7 +47,7 @@ _OBJECTS = (
 _ALL = ("-1", "all")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # The mechanisms of SASL that need a name and a password.
-_PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def is_secret(name: str) -> bool:
@@ -150,7 +150,7 @@ def _check_security(
             raise ValueError(f"{keys['sasl_mechanism']}: expected one of {known}, found {mechanism}")
     needed = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
     missing = [spelled(name) for name in needed if not config.get(name)]
-    if has_identity and missing and (not mechanism or mechanism in _PASSWORD_MECHANISMS):
+    if has_identity and missing and (not mechanism or mechanism in PASSWORD_MECHANISMS):
         raise ValueError(f"{spelled('security_protocol')}={protocol} needs {', '.join(missing)}")
 
 

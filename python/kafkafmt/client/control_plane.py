@@ -21,7 +21,7 @@ from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from kafkafmt.client.client_config import check_security
+from kafkafmt.client.client_config import PASSWORD_MECHANISMS, check_security
 from kafkafmt.client.credentials import find_refusal
 from kafkafmt.client.handshake import uses_sasl
 from kafkafmt.client.tls import ssl_context
@@ -52,7 +52,7 @@ class ControlPlane:
     """
 
     def __init__(self, config: Mapping[str, Any], metrics: Metrics | None = None) -> None:
-        check_security(config, KafkaConnectionManager.DEFAULT_CONFIG)
+        check_security(config, {**KafkaConnectionManager.DEFAULT_CONFIG, "ssl_ciphers": None})
         self.config = {**KafkaConnectionManager.DEFAULT_CONFIG, **config, "ssl_context": ssl_context(config)}
         self._socket_options = [*self.config["socket_options"], *_buffer_sizes(self.config)]
         self._net = NetworkSelector(**self.config)
@@ -86,7 +86,8 @@ class ControlPlane:
             raise
 
     def _ensure_accepted(self, ends_at: float = float("inf")) -> None:
-        if uses_sasl(self.config):
+        # A provider of tokens is not asked twice.
+        if uses_sasl(self.config) and self.config["sasl_mechanism"] in PASSWORD_MECHANISMS:
             servers = [(one.host, one.port) for one in self.cluster.bootstrap_brokers()]
             error = find_refusal(servers, self.config, self.open_socket, ends_at - time.monotonic())
             if error is not None:

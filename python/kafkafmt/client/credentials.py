@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,10 @@ def find_refusal(
     open_socket: OpenSocketTo,
     timeout_s: float = _ANSWER_SECONDS,
 ) -> Exception | None:
-    """Connect to the servers at once. Return the error of the first one that answers; None if that accepts.
+    """Connect to the servers at once. Return the error of one that refuses, unless another one accepts.
 
-    timeout_s: how long to wait for an answer, 5 s at most. Returns None if no server answers.
+    One may refuse what the others accept, as while a new user reaches the brokers. timeout_s: how long to wait for
+    their answers, 5 s at most. Returns None if no server answers.
     """
     seconds = min(timeout_s, _ANSWER_SECONDS)
     with ThreadPoolExecutor(1, "credentials") as executor:  # the thread of the caller may have a loop
@@ -46,24 +48,23 @@ def find_refusal(
 async def _find_refusal(
     servers: list[tuple[str, int]], config: Mapping[str, Any], open_socket: OpenSocketTo, seconds: float
 ) -> Exception | None:
-    loop = asyncio.get_running_loop()
-    io = IoLoop(loop)
-    answer: asyncio.Future[Exception | None] = loop.create_future()
+    io = IoLoop(asyncio.get_running_loop())
+    is_decided = asyncio.Event()
     connections: list[BrokerConnection] = []
 
     def on_change(changed: BrokerConnection) -> None:
-        is_refused = isinstance(changed.error, REFUSALS)
-        is_last = all(one.is_closed for one in connections)
-        if (is_refused or changed.is_ready or is_last) and not answer.done():
-            answer.set_result(changed.error if is_refused else None)
+        if changed.is_ready or all(one.is_closed for one in connections):
+            is_decided.set()
 
     for host, port in servers:
         opened = partial(open_socket, host, port)
         connections.append(BrokerConnection(io, -1, host, config, opened, on_change, logs_errors=False))
     try:
-        return await asyncio.wait_for(answer, seconds)
-    except asyncio.TimeoutError:
-        return None
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(is_decided.wait(), seconds)
+        if any(one.is_ready for one in connections):
+            return None
+        return next((one.error for one in connections if isinstance(one.error, REFUSALS)), None)
     finally:
         for connection in connections:
             connection.close()

@@ -70,7 +70,7 @@ class AdminClient:
             try:
                 return method(*arguments, **options)
             except _SILENCE as error:
-                raise UnreachableError(self._address, self._reason(error)) from None
+                raise UnreachableError(self._address, self._reason(error)) from error
 
         return call
 
