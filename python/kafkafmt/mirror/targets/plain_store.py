@@ -5,7 +5,8 @@ last. A partition continues at the end of its last `.log`, so the `.log` files o
 that a killed mirror stored without a `.log` are stored again, or are ignored by readers.
 
 A partition without records gets an empty `.log`, as in a local folder: without it readers see no partition. It is
-stored once the first records would be stored, so that other partitions need none. The first segment may replace it.
+stored once the first records would be stored, so that other partitions need none. The first segment may replace it. The
+empty `.log` never replaces the first segment: a partition whose first segment was opened gets none.
 
 A store has no locks. A mirror that was suspended may continue after another one has taken over its partitions. So a
 `.log` never replaces one of other bytes: the first batch that is not stored yet has the same offset for both mirrors.
@@ -139,6 +140,7 @@ class PlainStore(SegmentStore):
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """Return the position that was saved, or the end of the last segment."""
+        self._without_segment.pop(topic_partition, None)
         folder = self._folder(topic_partition)
         names: list[str] = []
         with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
@@ -172,6 +174,7 @@ class PlainStore(SegmentStore):
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
         """Return the states in the snapshot at the end of the last segment, which is stored with the segment."""
+        self._without_segment.pop(topic_partition, None)  # its first segment is opened
         end = self._ends.get(topic_partition, 0)
         if not end:
             return ProducerStates()
@@ -211,7 +214,6 @@ class PlainStore(SegmentStore):
 
     def add(self, segment: SealedSegment, stored: None) -> None:
         self._ends[segment.topic_partition] = segment.next_offset
-        self._without_segment.pop(segment.topic_partition, None)
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
@@ -223,16 +225,28 @@ class PlainStore(SegmentStore):
         now = time.monotonic()
         for one, (due_at, base_offset) in list(self._without_segment.items()):
             if is_last or now >= due_at:
-                log = self._folder(one) / segment_file_name(base_offset)
-                with suppress(FileExistsError):  # of another mirror
-                    log.storage.write_new(log, [])
+                self._store_empty(one, base_offset)
                 del self._without_segment[one]
-                self._ends[one] = base_offset
-                if one in self._positions:
-                    self._keep(one, self._positions[one][1])
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        self._without_segment.pop(topic_partition, None)
+        self._begin_positions.pop(topic_partition, None)
+        self._positions.pop(topic_partition, None)
 
     def close(self) -> None:
         """Do nothing: an object store has no locks."""
+
+    def _store_empty(self, topic_partition: TopicPartition, base_offset: int) -> None:
+        """Store an empty `.log` and the position after it, unless another mirror has stored the `.log`."""
+        log = self._folder(topic_partition) / segment_file_name(base_offset)
+        try:
+            log.storage.write_new(log, [])
+            is_new = True
+        except FileExistsError:
+            is_new = False
+        self._ends[topic_partition] = base_offset
+        if is_new and topic_partition in self._positions:
+            self._keep(topic_partition, self._positions[topic_partition][1])
 
     def _store_epochs(self, segment: SealedSegment, folder: RemotePath) -> None:
         """Store the leader epochs of the log up to the end of a segment, if it has new ones."""
