@@ -118,3 +118,19 @@ def test_empty_segment_when_another_mirror_has_stored_records_there_then_its_pos
     before = files_in(folder.parent)
     one.complete_commit(is_last=False)
     assert files_in(folder.parent) == before
+
+
+def test_empty_segments_when_many_are_due_then_each_commit_stores_some_and_the_last_one_all(
+    target: Callable[[str], SealedTarget], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror must poll the cluster between commits."""
+    monkeypatch.setattr("kafkafmt.mirror.targets.plain_store._EMPTY_IN_A_COMMIT", 2)
+    one = target("one")
+    for partition in range(7):
+        assert one.resume_offset(TopicPartition("t", partition)) is None
+        one.begin(TopicPartition("t", partition), 0)
+    stored = []
+    for is_last in (False, False, True):
+        one.complete_commit(is_last=is_last)
+        stored.append(len([*folder.parent.rglob("*.log")]))
+    assert stored == [2, 4, 7]

@@ -19,6 +19,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +40,7 @@ from kafkafmt.mirror.targets.missing_markers import ensure_markers
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
 from kafkafmt.mirror.targets.sealed import SegmentConflictError, SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
-from kafkafmt.storage import RemotePath, is_temporary_name, read_file, storage_of, write_file
+from kafkafmt.storage import RemotePath, is_temporary_name, read_file, side_by_side, storage_of, write_file
 from kafkafmt.storage.publication import private_folder
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.statistics import Statistics
     from kafkafmt.mirror.targets.spool import SealedSegment
     from kafkafmt.types import TopicPartition
+
+# The mirror polls the cluster between commits. So a commit stores only some of the empty segments, side by side.
+_EMPTY_IN_A_COMMIT = 256
 
 
 def spool_path(given: Path | None, target: str) -> Path:
@@ -223,10 +227,9 @@ class PlainStore(SegmentStore):
     def complete_commit(self, *, is_last: bool) -> None:
         """Store the empty segments of partitions without records. Other segments and positions are durable already."""
         now = time.monotonic()
-        for one, (due_at, base_offset) in list(self._without_segment.items()):
-            if is_last or now >= due_at:
-                self._store_empty(one, base_offset)
-                del self._without_segment[one]
+        due = {one: log for one, log in self._without_segment.items() if is_last or now >= log.due_at}
+        most = len(due) if is_last else _EMPTY_IN_A_COMMIT
+        side_by_side(self._store_empty, list(islice(due.items(), most)), in_parallel=True)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         self._without_segment.pop(topic_partition, None)
@@ -236,8 +239,9 @@ class PlainStore(SegmentStore):
     def close(self) -> None:
         """Do nothing: an object store has no locks."""
 
-    def _store_empty(self, topic_partition: TopicPartition, base_offset: int) -> None:
+    def _store_empty(self, due: tuple[TopicPartition, _EmptyLog]) -> None:
         """Store an empty `.log` and the position after it, unless another mirror has stored the `.log`."""
+        topic_partition, (_, base_offset) = due
         log = self._folder(topic_partition) / segment_file_name(base_offset)
         try:
             log.storage.write_new(log, [])
@@ -247,6 +251,7 @@ class PlainStore(SegmentStore):
         self._ends[topic_partition] = base_offset
         if is_new and topic_partition in self._positions:
             self._keep(topic_partition, self._positions[topic_partition][1])
+        del self._without_segment[topic_partition]
 
     def _store_epochs(self, segment: SealedSegment, folder: RemotePath) -> None:
         """Store the leader epochs of the log up to the end of a segment, if it has new ones."""
