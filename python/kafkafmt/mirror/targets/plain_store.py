@@ -102,7 +102,6 @@ class PlainStore(SegmentStore):
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._is_committed = options.is_committed
-        self._begin_positions: dict[TopicPartition, int] = {}  # positions of the source
         self._segment_age_seconds = options.sealing.interval
         self._without_segment: dict[TopicPartition, _EmptyLog] = {}
 
@@ -177,27 +176,17 @@ class PlainStore(SegmentStore):
         return end or None
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
-        """Return the states in the snapshot at the end of the last segment, which is stored with the segment."""
         self._without_segment.pop(topic_partition, None)  # its first segment is opened
-        end = self._ends.get(topic_partition, 0)
-        if not end:
-            return ProducerStates()
-        folder = self._folder(topic_partition)
-        found = None
-        with suppress(FileNotFoundError):
-            found = ProducerStates.from_snapshot(read_file(folder / segment_file_name(end, SNAPSHOT_SUFFIX)))
-        if found is None:
-            return ProducerStates()
-        if self._is_committed:
-            ensure_markers(folder, found, end, self._begin_positions[topic_partition])
-        return found
+        return self._stored_states(topic_partition)
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
-        self._begin_positions[topic_partition] = position
+        end = self._ends[topic_partition]
+        if self._is_committed:
+            ensure_markers(self._folder(topic_partition), self._stored_states(topic_partition), end, position)
         if topic_partition in self._without_segment:
             due_at = self._without_segment[topic_partition].due_at
             self._without_segment[topic_partition] = _EmptyLog(due_at, position)
-        if not self._ends[topic_partition] and position:
+        if not end and position:
             self._keep(topic_partition, position)
 
     def put(self, segment: SealedSegment, earlier: Future[None] | None) -> None:
@@ -233,11 +222,20 @@ class PlainStore(SegmentStore):
 
     def forget(self, topic_partition: TopicPartition) -> None:
         self._without_segment.pop(topic_partition, None)
-        self._begin_positions.pop(topic_partition, None)
         self._positions.pop(topic_partition, None)
 
     def close(self) -> None:
         """Do nothing: an object store has no locks."""
+
+    def _stored_states(self, topic_partition: TopicPartition) -> ProducerStates:
+        """Return the states in the snapshot at the end of the last segment, which is stored with the segment."""
+        end = self._ends.get(topic_partition, 0)
+        found = None
+        if end:
+            with suppress(FileNotFoundError):
+                snapshot = self._folder(topic_partition) / segment_file_name(end, SNAPSHOT_SUFFIX)
+                found = ProducerStates.from_snapshot(read_file(snapshot))
+        return ProducerStates() if found is None else found
 
     def _store_empty(self, due: tuple[TopicPartition, _EmptyLog]) -> None:
         """Store an empty `.log` and the position after it, unless another mirror has stored the `.log`."""

@@ -65,13 +65,13 @@ class SegmentStore(Protocol):
         """Return where the stored segments end, as `Target.resume_offset`."""
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
-        """Return the states of the producers where the stored segments end. Called when the first segment is opened.
+        """Return the states of the producers where the stored segments end. Called when the first segment is opened."""
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        """Note that the partition begins at this position of the source.
 
         Raises PartitionError if the stored segments must not be continued.
         """
-
-    def begin(self, topic_partition: TopicPartition, position: int) -> None:
-        """Note that the partition begins at this position of the source."""
 
     def put(self, segment: SealedSegment, earlier: Future[Any] | None) -> Any:
         """Store the files of a segment. Returns what `add` needs. Called in threads.
