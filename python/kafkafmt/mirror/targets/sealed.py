@@ -96,6 +96,7 @@ class SegmentStore(Protocol):
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Note that another mirror may write to the partition until its next `resume_offset`."""
+        return
 
     def close(self) -> None:
         """Release locks."""
