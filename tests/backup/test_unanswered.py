@@ -21,6 +21,18 @@ def test_generation_when_the_source_does_not_answer_then_the_next_commit_writes_
     assert len(store.generations) == 1
 
 
+def test_open_segments_when_the_source_does_not_answer_then_are_not_wanted_again_for_that_generation(
+    tmp_path: Path,
+) -> None:
+    store = store_of(tmp_path, unanswered=2)
+    wanted = []
+    for _ in range(4):
+        wanted.append(store.wants_open_segments())
+        store.complete_commit(is_last=False)
+    assert wanted == [True, False, False, True]
+    assert len(store.generations) == 1  # the second one has nothing new
+
+
 def test_last_generation_when_the_source_does_not_answer_at_first_then_is_written(tmp_path: Path) -> None:
     store = store_of(tmp_path, unanswered=1)
     store.complete_commit(is_last=True)

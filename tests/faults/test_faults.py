@@ -50,7 +50,7 @@ _FEW = 5
 _NEEDLESS = re.compile(
     r"\.lock|\.kafkafmt-lock|\.kafkafmt-stream-query|topics\.ini|\d{20}\.(log|index|timeindex|txnindex|snapshot|converted)"
     r"|\.kafkafmt-repaired-1|old|removed|leader-epoch-checkpoint|\.kafka_cleanshutdown|recovery-point-offset-checkpoint"
-    r"|out\.parquet|orders-\d|partition\.metadata|kafkafmt-mirror-position|orders-\d\.[0-9a-f]{32}-stray"
+    r"|out\.parquet|orders-\d|partition\.metadata|kafkafmt-mirror-(position|markers)|orders-\d\.[0-9a-f]{32}-stray"
 )
 Rows = dict[str, list[tuple[int, bytes | None, bytes | None]]]
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kafkafmt.log import LogDirectory
+from kafkafmt.mirror.protocols import PartitionError, Target
+from kafkafmt.mirror.targets.directory import DirectoryTarget
+from kafkafmt.mirror.targets.sealed import SealedTarget
+from kafkafmt.records.runs import slice_run
 from kafkafmt.storage import storage_path, write_file
-from kafkafmt.types import Isolation
+from kafkafmt.types import Isolation, TopicPartition
 from log.samples import marker, transactional
 from mirror.folders import batch, mirror, put_log
 from store_folders import uri_of
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
 
 COMMITTED = ("--isolation", "read_committed")
 # One transaction after the other, all of them committed.
@@ -76,3 +85,34 @@ def test_markers_when_read_uncommitted_left_transactions_open_then_are_appended_
     put_log(source / "t-0", [transactional(15, 8, 2), marker(17, 8, commit=False), batch(18, 1)])
     assert mirror(source, target, *COMMITTED).status == 0
     assert offsets_in(target, "read_committed") == [0, 1, 3, 4, 10, 12, 14, 18]
+
+
+@pytest.mark.parametrize("stop", [10, 11, 13])
+def test_markers_when_a_run_ends_before_them_then_the_next_one_appends_them(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """The offsets that the run left out are not those of markers. stop: where it ends, as after a kill."""
+    source = tmp_path / "source"
+    put_log(source / "t-0", [*TRANSACTIONS, transactional(6, 8, 2)])
+    assert mirror(source, target).status == 0
+    put_log(source / "t-0", [transactional(8, 7, 2), batch(10, 1), marker(11, 7, commit=False), batch(12, 1)])
+    put_log(source / "t-0", [marker(13, 8, commit=False), batch(14, 1)])
+    with monkeypatch.context() as patched:
+        for kind in (DirectoryTarget, SealedTarget):
+            patched.setattr(kind, "take", taking_before(kind.take, stop))
+        assert mirror(source, target, *COMMITTED).status == 1
+    assert mirror(source, target, *COMMITTED).status == 0
+    assert offsets_in(target, "read_committed") == [0, 1, 3, 4, 10, 12, 14]
+
+
+def taking_before(take: Callable[..., None], stop: int) -> Callable[..., None]:
+    """Return a `Target.take` that stops the partition at the first batch which is not before an offset."""
+
+    def taken(target: Target, topic_partition: TopicPartition, run: BatchRun) -> None:
+        count = int((run.index["last_offset"] < stop).sum())
+        if count:
+            take(target, topic_partition, slice_run(run, 0, count))
+        if count < len(run):
+            raise PartitionError("stopped", stop)
+
+    return taken

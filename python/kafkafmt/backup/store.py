@@ -103,6 +103,7 @@ class BackupStore(SegmentStore):
         self._generation_age, self._follows = generation_age, follows
         self._run = secrets.token_hex(16)
         self._due = time.monotonic() + generation_age
+        self._is_late = False  # the cluster did not answer at the due generation, whose segments are stored
         self._topics: dict[str, _Topic] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._lost_tombstones: set[str] = set()  # topics that may have lost some since the last generation
@@ -219,7 +220,7 @@ class BackupStore(SegmentStore):
             known.next_offset = max(known.next_offset, position)
 
     def wants_open_segments(self) -> bool:
-        return time.monotonic() >= self._due
+        return not self._is_late and time.monotonic() >= self._due
 
     def complete_commit(self, *, is_last: bool) -> None:
         if is_last:
@@ -227,7 +228,7 @@ class BackupStore(SegmentStore):
                 ask_coordinator(lambda: self._write(is_last=True))
             except kafka_errors.RetriableError as error:
                 raise BackupError(f"the last generation was not written: {error}") from None
-        elif self.wants_open_segments():
+        elif self._is_late or self.wants_open_segments():
             try:
                 self._write(is_last=False)
                 if self._follows:
@@ -237,7 +238,9 @@ class BackupStore(SegmentStore):
                     "the cluster did not answer at a generation, and is asked again at the next commit",
                     error=str(error),
                 )
+                self._is_late = True
                 return
+            self._is_late = False
             self._due = time.monotonic() + self._generation_age
 
     def close(self) -> None:

@@ -74,8 +74,6 @@ class DirectoryTarget(Target):
         self._restarted: set[TopicPartition] = set()
         self._unflushed: set[TopicPartition] = set()
         self._is_committed = options.is_committed
-        # End of the log and position of the source at the beginning, until the log is known to have its markers.
-        self._to_check_for_markers: dict[TopicPartition, tuple[int, int]] = {}
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
         """Write the source's topics to `topics.ini`. One of unknown configuration keeps the configuration there."""
@@ -143,7 +141,7 @@ class DirectoryTarget(Target):
         if not appender.next_offset:
             appender.begin_at(position)
         if self._is_committed:
-            self._to_check_for_markers[topic_partition] = appender.next_offset, position
+            ensure_markers(appender.folder, appender.producers, appender.next_offset, position)
         topic_id = self._topic_ids.get(topic_partition)
         if topic_id is not None and read_topic_id(appender.folder) != topic_id:
             write_topic_id(appender.folder, topic_id)
@@ -151,11 +149,6 @@ class DirectoryTarget(Target):
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         appender = self._appender(topic_partition)
         try:
-            if topic_partition in self._to_check_for_markers and run.index["is_control"].any():
-                ensure_markers(
-                    appender.folder, appender.producers, *self._to_check_for_markers[topic_partition]
-                )
-                del self._to_check_for_markers[topic_partition]
             for first, stop in contiguous_ranges(run):
                 appender.append_run(run, first, stop)
         except KafkaFormatError as error:
@@ -188,7 +181,6 @@ class DirectoryTarget(Target):
                 self._unflushed.discard(topic_partition)
                 self._topic_ids.pop(topic_partition, None)
                 self._closed_ends.pop(topic_partition, None)
-                self._to_check_for_markers.pop(topic_partition, None)
                 if appender is not None:
                     closing.callback(appender.close)
 

@@ -5,7 +5,8 @@ last. A partition continues at the end of its last `.log`, so the `.log` files o
 that a killed mirror stored without a `.log` are stored again, or are ignored by readers.
 
 A partition without records gets an empty `.log`, as in a local folder: without it readers see no partition. It is
-stored once the first records would be stored, so that other partitions need none. The first segment may replace it.
+stored once the first records would be stored, so that other partitions need none. The first segment may replace it. The
+empty `.log` never replaces the first segment: a partition whose first segment was opened gets none.
 
 A store has no locks. A mirror that was suspended may continue after another one has taken over its partitions. So a
 `.log` never replaces one of other bytes: the first batch that is not stored yet has the same offset for both mirrors.
@@ -18,6 +19,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,7 +40,7 @@ from kafkafmt.mirror.targets.missing_markers import ensure_markers
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
 from kafkafmt.mirror.targets.sealed import SegmentConflictError, SegmentStore
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
-from kafkafmt.storage import RemotePath, is_temporary_name, read_file, storage_of, write_file
+from kafkafmt.storage import RemotePath, is_temporary_name, read_file, side_by_side, storage_of, write_file
 from kafkafmt.storage.publication import private_folder
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
     from kafkafmt.mirror.statistics import Statistics
     from kafkafmt.mirror.targets.spool import SealedSegment
     from kafkafmt.types import TopicPartition
+
+# The mirror polls the cluster between commits. So a commit stores only some of the empty segments, side by side.
+_EMPTY_IN_A_COMMIT = 256
 
 
 def spool_path(given: Path | None, target: str) -> Path:
@@ -97,7 +102,6 @@ class PlainStore(SegmentStore):
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._is_committed = options.is_committed
-        self._begin_positions: dict[TopicPartition, int] = {}  # positions of the source
         self._segment_age_seconds = options.sealing.interval
         self._without_segment: dict[TopicPartition, _EmptyLog] = {}
 
@@ -139,6 +143,7 @@ class PlainStore(SegmentStore):
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """Return the position that was saved, or the end of the last segment."""
+        self._without_segment.pop(topic_partition, None)
         folder = self._folder(topic_partition)
         names: list[str] = []
         with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
@@ -171,26 +176,17 @@ class PlainStore(SegmentStore):
         return end or None
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
-        """Return the states in the snapshot at the end of the last segment, which is stored with the segment."""
-        end = self._ends.get(topic_partition, 0)
-        if not end:
-            return ProducerStates()
-        folder = self._folder(topic_partition)
-        found = None
-        with suppress(FileNotFoundError):
-            found = ProducerStates.from_snapshot(read_file(folder / segment_file_name(end, SNAPSHOT_SUFFIX)))
-        if found is None:
-            return ProducerStates()
-        if self._is_committed:
-            ensure_markers(folder, found, end, self._begin_positions[topic_partition])
-        return found
+        self._without_segment.pop(topic_partition, None)  # its first segment is opened
+        return self._stored_states(topic_partition)
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
-        self._begin_positions[topic_partition] = position
+        end = self._ends[topic_partition]
+        if self._is_committed:
+            ensure_markers(self._folder(topic_partition), self._stored_states(topic_partition), end, position)
         if topic_partition in self._without_segment:
             due_at = self._without_segment[topic_partition].due_at
             self._without_segment[topic_partition] = _EmptyLog(due_at, position)
-        if not self._ends[topic_partition] and position:
+        if not end and position:
             self._keep(topic_partition, position)
 
     def put(self, segment: SealedSegment, earlier: Future[None] | None) -> None:
@@ -211,7 +207,6 @@ class PlainStore(SegmentStore):
 
     def add(self, segment: SealedSegment, stored: None) -> None:
         self._ends[segment.topic_partition] = segment.next_offset
-        self._without_segment.pop(segment.topic_partition, None)
 
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         for topic_partition, position in positions.items():
@@ -221,18 +216,40 @@ class PlainStore(SegmentStore):
     def complete_commit(self, *, is_last: bool) -> None:
         """Store the empty segments of partitions without records. Other segments and positions are durable already."""
         now = time.monotonic()
-        for one, (due_at, base_offset) in list(self._without_segment.items()):
-            if is_last or now >= due_at:
-                log = self._folder(one) / segment_file_name(base_offset)
-                with suppress(FileExistsError):  # of another mirror
-                    log.storage.write_new(log, [])
-                del self._without_segment[one]
-                self._ends[one] = base_offset
-                if one in self._positions:
-                    self._keep(one, self._positions[one][1])
+        due = {one: log for one, log in self._without_segment.items() if is_last or now >= log.due_at}
+        most = len(due) if is_last else _EMPTY_IN_A_COMMIT
+        side_by_side(self._store_empty, list(islice(due.items(), most)), in_parallel=True)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        self._without_segment.pop(topic_partition, None)
+        self._positions.pop(topic_partition, None)
 
     def close(self) -> None:
         """Do nothing: an object store has no locks."""
+
+    def _stored_states(self, topic_partition: TopicPartition) -> ProducerStates:
+        """Return the states in the snapshot at the end of the last segment, which is stored with the segment."""
+        end = self._ends.get(topic_partition, 0)
+        found = None
+        if end:
+            with suppress(FileNotFoundError):
+                snapshot = self._folder(topic_partition) / segment_file_name(end, SNAPSHOT_SUFFIX)
+                found = ProducerStates.from_snapshot(read_file(snapshot))
+        return ProducerStates() if found is None else found
+
+    def _store_empty(self, due: tuple[TopicPartition, _EmptyLog]) -> None:
+        """Store an empty `.log` and the position after it, unless another mirror has stored the `.log`."""
+        topic_partition, (_, base_offset) = due
+        log = self._folder(topic_partition) / segment_file_name(base_offset)
+        try:
+            log.storage.write_new(log, [])
+            is_new = True
+        except FileExistsError:
+            is_new = False
+        self._ends[topic_partition] = base_offset
+        if is_new and topic_partition in self._positions:
+            self._keep(topic_partition, self._positions[topic_partition][1])
+        del self._without_segment[topic_partition]
 
     def _store_epochs(self, segment: SealedSegment, folder: RemotePath) -> None:
         """Store the leader epochs of the log up to the end of a segment, if it has new ones."""

@@ -65,13 +65,13 @@ class SegmentStore(Protocol):
         """Return where the stored segments end, as `Target.resume_offset`."""
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
-        """Return the states of the producers where the stored segments end.
+        """Return the states of the producers where the stored segments end. Called when the first segment is opened."""
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        """Note that the partition begins at this position of the source.
 
         Raises PartitionError if the stored segments must not be continued.
         """
-
-    def begin(self, topic_partition: TopicPartition, position: int) -> None:
-        """Note that the partition begins at this position of the source."""
 
     def put(self, segment: SealedSegment, earlier: Future[Any] | None) -> Any:
         """Store the files of a segment. Returns what `add` needs. Called in threads.
@@ -93,6 +93,10 @@ class SegmentStore(Protocol):
 
     def complete_commit(self, *, is_last: bool) -> None:
         """Make what was noted durable. is_last: no further call follows."""
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Note that another mirror may write to the partition until its next `resume_offset`."""
+        return
 
     def close(self) -> None:
         """Release locks."""
@@ -220,6 +224,7 @@ class SealedTarget(Target):
             self._topic_ids.pop(one, None)
             self._producers.pop(one, None)
             self._ends.pop(one, None)
+            self._store.forget(one)
 
     def close(self) -> None:
         """Remove the spool. What is being stored is waited for."""

@@ -1,0 +1,136 @@
+"""A log directory in a store as a mirror's target: which partitions get an empty segment, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from kafkafmt.memory import MemoryBudget
+from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.sealing import Sealing
+from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.targets.plain_store import PlainStore
+from kafkafmt.mirror.targets.sealed import SealedTarget
+from kafkafmt.records.runs import whole_batches
+from kafkafmt.storage import RemotePath
+from kafkafmt.storage.remote import RemoteStorage
+from kafkafmt.types import TopicPartition
+from mirror.folders import batches
+from store_folders import files_in
+
+PARTITION = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of the partition in the store."""
+    return tmp_path / "store" / "t-0"
+
+
+@pytest.fixture
+def target(folder: Path, tmp_path: Path) -> Iterator[Callable[[str], SealedTarget]]:
+    """Opens the target of another mirror at each call. Empty segments are due at once."""
+    path = RemotePath(RemoteStorage(fs.LocalFileSystem(), "far://"), str(folder.parent))
+    with ExitStack() as closing:
+
+        def opened(name: str) -> SealedTarget:
+            options = MirrorOptions(
+                tmp_path / "source", path, sealing=Sealing(interval=0, spool=tmp_path / name)
+            )
+            found = SealedTarget(PlainStore(options), Statistics(MemoryBudget(1, "mirror")), options)
+            closing.callback(found.close)
+            return found
+
+        yield opened
+
+
+def begin(target: SealedTarget, position: int) -> SealedTarget:
+    assert target.resume_offset(PARTITION) in (None, position)
+    target.begin(PARTITION, position)
+    return target
+
+
+def store_records(target: SealedTarget, first: int, stop: int, position: int) -> None:
+    target.take(PARTITION, whole_batches(b"".join(batches(first, stop))))
+    target.finish([PARTITION])
+    target.make_durable()
+    target.keep_positions({PARTITION: position})
+    target.complete_commit(is_last=False)
+
+
+def logs(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.glob("*.log")}
+
+
+def test_empty_segment_when_the_first_segment_is_open_then_is_not_stored(
+    target: Callable[[str], SealedTarget], folder: Path
+) -> None:
+    """It could replace the first segment, which a thread stores meanwhile."""
+    one = target("one")
+    begin(one, 0)
+    one.take(PARTITION, whole_batches(b"".join(batches(0, 100))))
+    one.complete_commit(is_last=False)
+    assert logs(folder) == {}
+    one.finish([PARTITION])
+    one.make_durable()
+    one.complete_commit(is_last=True)
+    assert [*logs(folder).values()] > [0]
+
+
+@pytest.mark.parametrize("regains", [False, True])
+def test_empty_segment_when_the_partition_was_given_up_then_is_not_stored(
+    target: Callable[[str], SealedTarget], folder: Path, regains: bool
+) -> None:
+    one = target("one")
+    begin(one, 0)
+    one.forget([PARTITION])
+    if regains:
+        store_records(begin(target("another"), 0), 0, 100, 150)
+        begin(one, 150)
+    before = files_in(folder.parent)
+    one.complete_commit(is_last=False)
+    assert files_in(folder.parent) == before
+
+
+def test_empty_segment_when_another_mirror_stored_records_before_the_partition_begins_again_then_is_not_stored(
+    target: Callable[[str], SealedTarget], folder: Path
+) -> None:
+    """As when a broker did not answer while partitions began."""
+    one = target("one")
+    assert one.resume_offset(PARTITION) is None
+    store_records(begin(target("another"), 50), 50, 100, 150)
+    begin(one, 150)
+    before = files_in(folder.parent)
+    one.complete_commit(is_last=False)
+    assert files_in(folder.parent) == before
+
+
+def test_empty_segment_when_another_mirror_has_stored_records_there_then_its_position_stays(
+    target: Callable[[str], SealedTarget], folder: Path
+) -> None:
+    one = target("one")
+    begin(one, 500)
+    store_records(begin(target("another"), 500), 500, 600, 650)
+    before = files_in(folder.parent)
+    one.complete_commit(is_last=False)
+    assert files_in(folder.parent) == before
+
+
+def test_empty_segments_when_many_are_due_then_each_commit_stores_some_and_the_last_one_all(
+    target: Callable[[str], SealedTarget], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror must poll the cluster between commits."""
+    monkeypatch.setattr("kafkafmt.mirror.targets.plain_store._EMPTY_IN_A_COMMIT", 2)
+    one = target("one")
+    for partition in range(7):
+        assert one.resume_offset(TopicPartition("t", partition)) is None
+        one.begin(TopicPartition("t", partition), 0)
+    stored = []
+    for is_last in (False, False, True):
+        one.complete_commit(is_last=is_last)
+        stored.append(len([*folder.parent.rglob("*.log")]))
+    assert stored == [2, 4, 7]
