@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backup.stored import SEGMENT_RECORDS, TOPIC, StoredBackup, write_key_ring
+from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory, find_damage
 from kafkafmt.storage import Storages
 from kafkafmt.storage.backups.sealing import object_path
@@ -87,6 +88,16 @@ def test_mirror_when_an_object_is_lost_then_its_partition_alone_stops(
     assert (stopped["partition"], stopped["offset"]) == (0, number * SEGMENT_RECORDS)
     assert "the object is missing" in stopped["message"]
     assert len(LogDirectory(tmp_path / "west").partitions()) == 4
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_records_when_an_object_is_lost_then_committed_reads_raise(
+    backup: StoredBackup, ring: Path, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    log = opened(backup, ring).partition(TOPIC, 0)
+    with pytest.raises(CorruptRecordError, match="the object is missing"):
+        list(log.records(isolation="read_committed"))
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
