@@ -91,6 +91,30 @@ def test_mirror_when_an_object_is_lost_then_its_partition_alone_stops(
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
+def test_mirror_when_a_lost_object_hides_the_end_by_time_then_its_partition_alone_stops(
+    backup: StoredBackup, ring: Path, tmp_path: Path, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", "--to", "2100-01-01")
+    assert status == 1
+    (stopped,) = summary["stopped"]
+    assert (stopped["partition"], stopped["offset"]) == (0, 0)
+    assert "the object is missing" in stopped["message"]
+    assert len(LogDirectory(tmp_path / "west").partitions()) == 4
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_mirror_when_an_object_is_lost_then_skip_searches_the_end_by_time_in_the_others(
+    backup: StoredBackup, ring: Path, tmp_path: Path, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    options = ("--to", "2100-01-01", "--on-corrupt", "skip")
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", *options)
+    assert (status, summary["stopped"], len(summary["skipped"])) == (0, [], 1)
+    assert len(offsets(tmp_path / "west")) == 2 * SEGMENT_RECORDS
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_records_when_an_object_is_lost_then_committed_reads_raise(
     backup: StoredBackup, ring: Path, number: int
 ) -> None:

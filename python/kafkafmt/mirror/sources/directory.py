@@ -10,6 +10,7 @@ from uuid import UUID
 import structlog
 
 from kafkafmt._util.descriptors import max_open_segments
+from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.directory import FollowedFolders, nested_log_directory, no_segments_message
@@ -58,6 +59,7 @@ class DirectorySource(Source):
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader] = {}
         self._paused: set[TopicPartition] = set()
+        self._unbounded: dict[TopicPartition, str] = {}  # the damage that prevents the search for the end
         self._ends: dict[TopicPartition, int] = {}
         self._inodes: dict[TopicPartition, int] = {}
         self._begun: set[TopicPartition] = set()
@@ -130,6 +132,10 @@ class DirectorySource(Source):
             if topic_partition in self._paused:
                 continue
             position = reader.offset
+            if (message := self._unbounded.get(topic_partition)) is not None:
+                found = True
+                yield SourceDamage(topic_partition, position, None, message)
+                continue
             read = reader.read(self._bound(topic_partition))
             self._open.keep(reader)
             if read is not None:
@@ -217,6 +223,7 @@ class DirectorySource(Source):
                 reader.refresh()
             except FileNotFoundError:
                 del self._readers[topic_partition]
+                self._unbounded.pop(topic_partition, None)
                 self._begun.discard(topic_partition)
                 self._open.forget(topic_partition)
                 self._folders.invalidate()  # a remote folder that replaces it has no other inode
@@ -261,7 +268,15 @@ class DirectorySource(Source):
                     partition=str(topic_partition),
                     segments=len(reader.overlaps),
                 )
-            self._end(reader)
+            try:
+                self._end(reader)
+            except KafkaFormatError as error:
+                self._unbounded[topic_partition] = str(error)
+                _log.warning(
+                    "damage prevents the search for the end",
+                    partition=str(topic_partition),
+                    error=str(error),
+                )
             self._readers[topic_partition] = reader
             self._paused.add(topic_partition)
             self._ends[topic_partition] = reader.end_offset
