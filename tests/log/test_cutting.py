@@ -66,7 +66,7 @@ def test_cut_before_time_when_a_whole_indexed_segment_is_damaged_then_skipping_i
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "t-0"
-    with PartitionLogWriter(folder, segment_bytes=1000, index_interval_bytes=1) as writer:
+    with PartitionLogWriter(folder, segment_bytes=5000, index_interval_bytes=1) as writer:
         for first in range(0, 200, 10):
             writer.append(batch(first, 10))
     log = PartitionLog(folder)
