@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def test_mirror_when_an_object_is_lost_then_its_partition_alone_stops(
     assert (stopped["partition"], stopped["offset"]) == (0, number * SEGMENT_RECORDS)
     assert "the object is missing" in stopped["message"]
     assert len(LogDirectory(tmp_path / "west").partitions()) == 4
+
+
+@pytest.mark.parametrize("leaves_folder", [True, False])
+def test_mirror_when_all_objects_are_gone_then_fails_instead_of_skipping_them(
+    backup: StoredBackup, ring: Path, tmp_path: Path, leaves_folder: bool
+) -> None:
+    folder = backup.target / "segments"
+    shutil.rmtree(folder)
+    if leaves_folder:
+        folder.mkdir()
+    status, _, errors = mirror_into(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
+    assert status != 0
+    assert f"{folder}: expected the objects of the backup, found none" in errors
+    assert not (tmp_path / "west" / f"{TOPIC}-0").exists()
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
