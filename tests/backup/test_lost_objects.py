@@ -130,6 +130,22 @@ def test_mirror_when_an_object_is_lost_then_skip_searches_the_end_by_time_in_the
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("start", ["2000-01-01", "2100-01-01"])
+def test_mirror_when_the_search_for_its_start_skips_a_lost_object_then_its_offsets_are_reported(
+    backup: StoredBackup, ring: Path, tmp_path: Path, start: str, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    options = ("--from", start, "--on-corrupt", "skip")
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", *options)
+    first, end = number * SEGMENT_RECORDS, (number + 1) * SEGMENT_RECORDS
+    assert (status, summary["stopped"]) == (0, [])
+    (skipped,) = summary["skipped"]
+    assert (skipped["first_offset"], skipped["next_offset"]) == (first, end if number < 2 else None)
+    kept = [*range(first), *range(end, 3 * SEGMENT_RECORDS)] if start == "2000-01-01" else []
+    assert offsets(tmp_path / "west") == kept
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_records_when_an_object_is_lost_then_committed_reads_raise(
     backup: StoredBackup, ring: Path, number: int
 ) -> None:

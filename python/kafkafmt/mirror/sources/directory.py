@@ -58,6 +58,9 @@ class DirectorySource(Source):
         self._open = OpenReaders(max_open_segments())
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader] = {}
+        self._passed: dict[
+            TopicPartition, list[SourceDamage]
+        ] = {}  # skipped before the start, to be reported
         self._paused: set[TopicPartition] = set()
         self._unbounded: dict[TopicPartition, str] = {}  # the damage that prevents the search for the end
         self._ends: dict[TopicPartition, int] = {}
@@ -136,6 +139,9 @@ class DirectorySource(Source):
                 found = True
                 yield SourceDamage(topic_partition, position, None, message)
                 continue
+            for damage in self._passed.pop(topic_partition, ()):
+                yield damage
+                self.seek(topic_partition, position)  # the mirror may have moved to the end of the damage
             read = reader.read(self._bound(topic_partition))
             self._open.keep(reader)
             if read is not None:
@@ -171,7 +177,9 @@ class DirectorySource(Source):
 
     def find_timestamp(self, topic_partition: TopicPartition, timestamp_ms: int) -> int | None:
         skips_damage = self._options.on_corrupt == "skip"
-        return self._readers[topic_partition].find_timestamp(timestamp_ms, skips_damage=skips_damage)
+        passed = self._passed[topic_partition] = []
+        reader = self._readers[topic_partition]
+        return reader.find_start(timestamp_ms, skips_damage=skips_damage, on_damage=passed.append)
 
     def log_end(self, topic_partition: TopicPartition) -> int:
         return self._readers[topic_partition].log_end
@@ -224,6 +232,7 @@ class DirectorySource(Source):
             except FileNotFoundError:
                 del self._readers[topic_partition]
                 self._unbounded.pop(topic_partition, None)
+                self._passed.pop(topic_partition, None)
                 self._begun.discard(topic_partition)
                 self._open.forget(topic_partition)
                 self._folders.invalidate()  # a remote folder that replaces it has no other inode
