@@ -281,11 +281,6 @@ class DirectorySource(Source):
                 self._end(reader)
             except KafkaFormatError as error:
                 self._unbounded[topic_partition] = str(error)
-                _log.warning(
-                    "damage prevents the search for the end",
-                    partition=str(topic_partition),
-                    error=str(error),
-                )
             self._readers[topic_partition] = reader
             self._paused.add(topic_partition)
             self._ends[topic_partition] = reader.end_offset
