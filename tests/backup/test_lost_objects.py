@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from backup.stored import SEGMENT_RECORDS, TOPIC, StoredBackup, write_key_ring
+from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogDirectory, find_damage
 from kafkafmt.storage import Storages
 from kafkafmt.storage.backups.sealing import object_path
@@ -87,6 +89,70 @@ def test_mirror_when_an_object_is_lost_then_its_partition_alone_stops(
     assert (stopped["partition"], stopped["offset"]) == (0, number * SEGMENT_RECORDS)
     assert "the object is missing" in stopped["message"]
     assert len(LogDirectory(tmp_path / "west").partitions()) == 4
+
+
+@pytest.mark.parametrize("leaves_folder", [True, False])
+def test_mirror_when_all_objects_are_gone_then_fails_instead_of_skipping_them(
+    backup: StoredBackup, ring: Path, tmp_path: Path, leaves_folder: bool
+) -> None:
+    folder = backup.target / "segments"
+    shutil.rmtree(folder)
+    if leaves_folder:
+        folder.mkdir()
+    status, _, errors = mirror_into(backup, ring, tmp_path / "west", "--on-corrupt", "skip")
+    assert status != 0
+    assert f"{folder}: expected the objects of the backup, found none" in errors
+    assert not (tmp_path / "west" / f"{TOPIC}-0").exists()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_mirror_when_a_lost_object_hides_the_end_by_time_then_its_partition_alone_stops(
+    backup: StoredBackup, ring: Path, tmp_path: Path, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", "--to", "2100-01-01")
+    assert status == 1
+    (stopped,) = summary["stopped"]
+    assert (stopped["partition"], stopped["offset"]) == (0, 0)
+    assert "the object is missing" in stopped["message"]
+    assert len(LogDirectory(tmp_path / "west").partitions()) == 4
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_mirror_when_an_object_is_lost_then_skip_searches_the_end_by_time_in_the_others(
+    backup: StoredBackup, ring: Path, tmp_path: Path, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    options = ("--to", "2100-01-01", "--on-corrupt", "skip")
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", *options)
+    assert (status, summary["stopped"], len(summary["skipped"])) == (0, [], 1)
+    assert len(offsets(tmp_path / "west")) == 2 * SEGMENT_RECORDS
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("start", ["2000-01-01", "2100-01-01"])
+def test_mirror_when_the_search_for_its_start_skips_a_lost_object_then_its_offsets_are_reported(
+    backup: StoredBackup, ring: Path, tmp_path: Path, start: str, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    options = ("--from", start, "--on-corrupt", "skip")
+    status, summary, _ = mirror_into(backup, ring, tmp_path / "west", *options)
+    first, end = number * SEGMENT_RECORDS, (number + 1) * SEGMENT_RECORDS
+    assert (status, summary["stopped"]) == (0, [])
+    (skipped,) = summary["skipped"]
+    assert (skipped["first_offset"], skipped["next_offset"]) == (first, end if number < 2 else None)
+    kept = [*range(first), *range(end, 3 * SEGMENT_RECORDS)] if start == "2000-01-01" else []
+    assert offsets(tmp_path / "west") == kept
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_records_when_an_object_is_lost_then_committed_reads_raise(
+    backup: StoredBackup, ring: Path, number: int
+) -> None:
+    object_of(backup, number).unlink()
+    log = opened(backup, ring).partition(TOPIC, 0)
+    with pytest.raises(CorruptRecordError, match="the object is missing"):
+        list(log.records(isolation="read_committed"))
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])

@@ -173,6 +173,18 @@ def test_gap_between_segments_when_verified_then_is_a_note(log: Path) -> None:
     assert result.exit_code == 0
 
 
+@pytest.mark.parametrize("hurt_from", [0, -1])
+def test_segment_when_damaged_to_its_end_then_no_gap_is_noted_after_it(log: Path, hurt_from: int) -> None:
+    path = segments(log)[1]
+    data = path.read_bytes()
+    hurt_from %= len(data)
+    path.write_bytes(data[:hurt_from] + bytes(byte ^ 1 for byte in data[hurt_from:]))
+    result = run("verify", log, "--json")
+    rows = [row for row in json_lines(result.stdout) if "notes" in row]
+    assert [row["notes"] for row in rows] == [[]] * len(rows)
+    assert len(rows[1]["damage"]) == 1
+
+
 def test_segment_of_no_bytes_when_not_the_last_then_is_a_note_and_its_index_is_wrong(tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
     put_segment(folder, 0, batches(0, 10, 5), index=[], time_index=[])

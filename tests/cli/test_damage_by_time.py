@@ -62,7 +62,16 @@ def test_export_when_damage_is_skipped_then_has_the_records_of_the_time(logs: Pa
     assert pq.read_table(tmp_path / "lake" / "t")["offset"].to_pylist() == list(range(25, 37))
 
 
-@pytest.mark.parametrize("command", ["replay", "table", "mirror"])
+def test_mirror_when_damage_is_not_skipped_then_stops_its_partition_alone(logs: Path, tmp_path: Path) -> None:
+    put_segment(logs / "t-1", 0, [batch(0, 10), batch(10, 10), batch(20, 10)])
+    result = run("mirror", logs, tmp_path / "copy", *TIMES, "--json")
+    assert result.exit_code == 1
+    (stopped,) = json.loads(result.stdout)["stopped"]
+    assert (stopped["partition"], "magic" in stopped["message"]) == (0, True)
+    assert [row[0] for row in records(tmp_path / "copy", ("t", 1))] == list(range(25, 30))
+
+
+@pytest.mark.parametrize("command", ["replay", "table"])
 def test_command_when_damage_is_not_skipped_then_one_line_names_it(
     logs: Path, tmp_path: Path, command: str
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
 import pytest
 
 import kafkafmt as kf
-from kafkafmt.log import LogAppender
+from kafkafmt.log import LogAppender, PartitionLogWriter
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.cutting import cut_at, cut_before_time
 from kafkafmt.log.partition_log import PartitionLog
@@ -59,6 +60,23 @@ def test_cut_before_time_when_damage_is_skipped_then_regards_the_other_batches(t
     with pytest.raises(kf.KafkaFormatError):
         cut_before_time(log, DAY + 33)
     assert cut_before_time(log, DAY + 33, skips_damage=True) == LogCut(33, {1: 0, 2: 20})
+
+
+def test_cut_before_time_when_a_whole_indexed_segment_is_damaged_then_skipping_it_finds_the_next_record(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "t-0"
+    with PartitionLogWriter(folder, segment_bytes=5000, index_interval_bytes=1) as writer:
+        for first in range(0, 200, 10):
+            writer.append(batch(first, 10))
+    log = PartitionLog(folder)
+    for segment, following in itertools.pairwise((*log.segments(), None)):
+        whole = segment.path.read_bytes()
+        segment.path.write_bytes(b"\xff" * len(whole))
+        end_offset = 200 if following is None else following.base_offset
+        expected = None if following is None else LogCut(end_offset, {})
+        assert cut_before_time(log, DAY + end_offset, skips_damage=True) == expected
+        segment.path.write_bytes(whole)
 
 
 def test_read_when_a_transaction_is_open_at_the_cut_then_its_records_are_left_out_and_later_ones_are_not(

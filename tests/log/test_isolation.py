@@ -201,6 +201,28 @@ def test_log_when_damage_makes_a_batch_look_aborted_then_an_error(tmp_path):
     assert raised.value.position == len(aborted)
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("position", [16, -1])
+def test_log_when_its_last_batch_is_damaged_then_committed_reads_raise_as_others(is_open, position, tmp_path):
+    first = transactional(1, 7) if is_open else batch(1)
+    hurt = bytearray(batch(2))
+    hurt[position] ^= 1  # the magic, or a byte of the records
+    log = put(tmp_path / "t-0", [batch(0), first, bytes(hurt)])
+    for isolation in ("read_committed", "read_uncommitted"):
+        with pytest.raises(kf.KafkaFormatError) as raised:
+            offsets(log.records(isolation=isolation))
+        assert raised.value.position == len(batch(0) + first)
+        assert str(tmp_path) in str(raised.value)
+    assert offsets(log.records(0, 1, isolation="read_committed")) == [0]
+
+
+def test_log_when_its_last_batch_is_incomplete_then_committed_reads_end_before_it(tmp_path):
+    log = put(tmp_path / "t-0", [batch(0), batch(1)[:-1]])
+    assert offsets(log.records(isolation="read_committed")) == [0]
+    (tmp_path / "t-0" / name(0)).write_bytes(batch(0) + batch(1))
+    assert offsets(log.records(isolation="read_committed")) == [0, 1]
+
+
 @pytest.mark.parametrize("wrong", ["committed", "READ_COMMITTED", "", None, 1, True])
 def test_log_when_the_isolation_is_none_then_value_error_at_once(wrong, tmp_path):
     log = put(tmp_path / "t-0", [batch(0)])

@@ -221,7 +221,7 @@ class PartitionReaders(Readers):
                 raise
             self.deleted.append(topic_partition)
             return None
-        reader.bound(self._times, skips_damage=self._skips_damage)
+        reader.bound(self._times, skips_damage=self._skips_damage, on_damage=self.meet)
         self._starts[topic_partition] = reader.offset
         if (tail := reader.unread_tail) is not None:
             self.unread_tails[topic_partition] = tail

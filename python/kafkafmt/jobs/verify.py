@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kafkafmt.jobs.files import LogFile, Passed, Progress, error_in_words, scan_file
 from kafkafmt.log.index_checks import IndexCheck
@@ -136,14 +136,23 @@ def check_file(
     return check
 
 
+class _Reached(NamedTuple):
+    """The highest next offset of the segments of a log so far.
+
+    segment: the one that has it; None if none was read. is_complete: whether no damage hides later offsets of it.
+    """
+
+    next_offset: int
+    segment: str | None
+    is_complete: bool
+
+
 def check_logs(checks: Iterable[FileCheck]) -> Iterator[FileCheck]:
     """Add overlaps and gaps between the segments of each log to the checks, and offsets outside of one; yield these.
 
     checks: those of the segments of a log in the order of their base offsets; other files may be among them.
     """
-    before: dict[
-        str, tuple[int, str | None]
-    ] = {}  # by folder: the highest next offset so far, and the segment that has it
+    before: dict[str, _Reached] = {}  # by folder
     for check in checks:
         folder, _, name = check.path.rpartition("/")
         if not is_segment_file_name(name):
@@ -152,18 +161,21 @@ def check_logs(checks: Iterable[FileCheck]) -> Iterator[FileCheck]:
         base_offset = int(name[:20])
         _check_offsets(check, base_offset)
         next_offset = base_offset if check.last_offset is None else check.last_offset + 1
-        reached, other = before.get(folder, (base_offset, None))
+        reached, other, is_complete = before.get(folder, _Reached(base_offset, None, False))
         if other is not None and base_offset < min(reached, next_offset):
             last = min(reached, next_offset) - 1
             check.find("overlap", f"offsets {base_offset} to {last} are in {other} as well")
-        elif other is not None and base_offset > reached:
+        elif is_complete and base_offset > reached:
             message = f"offsets {reached} to {base_offset - 1} are in no segment"
             check.notes.append({"kind": "gap", "message": message})
-        is_read = check.status in ("ok", "damaged")
-        if not is_read:
-            before[folder] = max(reached, next_offset), None  # the end of this segment is unknown
-        elif next_offset >= reached:
-            before[folder] = next_offset, name
+        if check.status not in ("ok", "damaged"):
+            before[folder] = _Reached(max(reached, next_offset), None, False)
+        else:
+            hides_end = bool(check.damage) and check.damage[-1]["next_offset"] is None
+            if next_offset >= reached:
+                before[folder] = _Reached(next_offset, name, not hides_end)
+            elif hides_end:
+                before[folder] = _Reached(reached, other, False)
         yield check
 
 

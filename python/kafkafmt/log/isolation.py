@@ -84,11 +84,13 @@ class LogTransactions:
     """The transactions in a log up to `end_offset`, the offset after the last batch that was read.
 
     tracker: has the open transactions. aborted: the aborted ones, in the order of their markers.
+    rest: the position of the bytes after the last sound batch of the last segment; None if there are none.
     """
 
     tracker: TransactionTracker = field(default_factory=TransactionTracker)
     aborted: list[AbortedTransaction] = field(default_factory=list)
     end_offset: int = 0
+    rest: int | None = None
 
     def add(self, run: BatchRun, sound: Sequence[int]) -> None:
         """Add the batches with these numbers. Raises KafkaFormatError for a damaged marker."""
@@ -102,12 +104,18 @@ class LogTransactions:
 
     def add_segment(self, opened: OpenSegment, position: int, end: int) -> None:
         """Add the batches between two positions of a segment. Damaged batches are skipped."""
+        self.rest = position if position < end else None
         while position < end:
             try:
                 run = opened.run_at(position, end)
                 if run is None:
                     return
-                self.add(run, run.valid().nonzero()[0].tolist())
+                sound = run.valid().nonzero()[0].tolist()
+                if sound:
+                    last = run.index[sound[-1]]
+                    reached = int(last["position"]) + int(last["size"])
+                    self.rest = reached if reached < end else None
+                self.add(run, sound)
                 position = run.end_position
             except KafkaFormatError as error:
                 position = opened.records.position_after(error)
@@ -206,9 +214,30 @@ class CommittedView:
     """
 
     def __init__(self, segments: Sequence[Segment], max_decompressed_bytes: int) -> None:
+        self._last = segments[-1] if segments else None
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._transactions = _read_transactions(segments, max_decompressed_bytes)
         first_open = self._transactions.tracker.first_open_offset
         self.end_offset = self._transactions.end_offset if first_open is None else first_open
+
+    def ensure_end(self) -> None:
+        """Raise KafkaFormatError if the bytes after the last sound batch are damage, which may hide records.
+
+        An incomplete batch is no damage: a broker may be writing it.
+        """
+        position = self._transactions.rest
+        if position is None or self._last is None:
+            return
+        with (
+            suppress(FileNotFoundError),  # retention has deleted the segment meanwhile
+            self._last.open(position, max_decompressed_bytes=self._max_decompressed_bytes) as records,
+        ):
+            try:
+                run = next(records.runs(), None)
+                if run is not None:
+                    run.ensure_valid(0, 1)
+            except KafkaFormatError as error:
+                raise records.with_source(error) from None
 
     def without_aborted(self, run: BatchRun, *, verify: bool) -> BatchRun:
         """Return a run without the batches of aborted transactions; see `kafkafmt.records.runs.without`."""

@@ -247,15 +247,15 @@ class PartitionLog:
         run_bytes: the size of a run; one larger batch is a run of its own.
         isolation: `read_committed` leaves out batches of aborted transactions, and ends before the first transaction
             that is open at the call. Control batches are returned in any case. The transactions are read as
-            `LogTail.stable_offset` reads them.
+            `LogTail.stable_offset` reads them. Damage at the end of the log is raised, as it may hide markers.
 
         Raises CorruptRecordError or UnsupportedVersionError, with path and position, for damage. An incomplete batch at
         the end of a segment is damage, too, except in the last segment. Raises InvalidRecordError if a batch with
         damaged offsets hides others before `end_offset`. Raises FileNotFoundError if retention deletes offsets before
         they are read.
         """
-        view, end_offset = self._view(isolation, end_offset)
-        reads = self._runs(self._read_from(start_offset), end_offset, run_bytes)
+        view = self._view(isolation)
+        reads = self._reads(start_offset, end_offset, run_bytes, view)
         if view is None:
             return (run for _, run, _ in reads)
         kept = (view.without_aborted(run, verify=False) for _, run, _ in reads)
@@ -291,17 +291,16 @@ class PartitionLog:
 
         Raises as `runs` and `Records.records`. To read columns, open each segment: `Segment.open`.
         """
-        view, end_offset = self._view(isolation, end_offset)
+        view = self._view(isolation)
         return self._records(start_offset, end_offset, view, verify=verify, control=control)
 
-    def _view(self, isolation: Isolation, end_offset: int | None) -> tuple[CommittedView | None, int | None]:
-        """Return the view for `read_committed`, else None, and the offset where the read ends."""
+    def _view(self, isolation: Isolation) -> CommittedView | None:
+        """Return the view for `read_committed`, else None."""
         if not is_committed(isolation):
-            return None, end_offset
-        view = self._search(
+            return None
+        return self._search(
             lambda log: CommittedView(log.read_segments.segments, self.max_decompressed_bytes)
         )
-        return view, view.end_offset if end_offset is None else min(end_offset, view.end_offset)
 
     def _records(
         self,
@@ -312,7 +311,7 @@ class PartitionLog:
         verify: bool,
         control: bool,
     ) -> Iterator[Record]:
-        for source, run, lowest in self._runs(self._read_from(start_offset), end_offset, RUN_BYTES):
+        for source, run, lowest in self._reads(start_offset, end_offset, RUN_BYTES, view):
             if view is not None:
                 run = view.without_aborted(run, verify=verify)
             try:
@@ -333,6 +332,15 @@ class PartitionLog:
             return self.log_start_offset
         check_int("start_offset", start_offset)
         return max(start_offset, self.log_start_offset)
+
+    def _reads(
+        self, start_offset: int | None, end_offset: int | None, run_bytes: int, view: CommittedView | None
+    ) -> Iterator[tuple[SegmentRecords, BatchRun, int]]:
+        """Do `_runs` from the log start offset on, up to the end of the view. Then raise for damage that hides more."""
+        start = self._read_from(start_offset)
+        if view is None or (end_offset is not None and end_offset <= view.end_offset):
+            return self._runs(start, end_offset, run_bytes)
+        return _before_end(self._runs(start, view.end_offset, run_bytes), view)
 
     def _runs(
         self, start_offset: int, end_offset: int | None, run_bytes: int
@@ -440,6 +448,13 @@ class PartitionLog:
             checks_overlaps=True,
             max_decompressed_bytes=self.max_decompressed_bytes,
         )
+
+
+def _before_end(
+    reads: Iterator[tuple[SegmentRecords, BatchRun, int]], view: CommittedView
+) -> Iterator[tuple[SegmentRecords, BatchRun, int]]:
+    yield from reads
+    view.ensure_end()
 
 
 def _ensure_end(records: SegmentRecords, run: BatchRun, stop: int, end_offset: int | None) -> None:

@@ -151,17 +151,42 @@ class LogReader:
         found = self._log.find_timestamp(timestamp_ms, skips_damage=skips_damage)
         return None if found is None else found.offset
 
-    def bound(self, times: TimeRange, *, skips_damage: bool) -> None:
+    def find_start(
+        self, timestamp_ms: int, *, skips_damage: bool, on_damage: Callable[[SourceDamage], None]
+    ) -> int | None:
+        """Do `find_timestamp`. `on_damage` is called with the damage that the search skips. `offset` may move."""
+        try:
+            return self.find_timestamp(timestamp_ms, skips_damage=False)
+        except KafkaFormatError as error:
+            if not skips_damage:
+                raise
+            paths = {str(one.path): one.base_offset for one in self._tail.read_segments().segments}
+            first = paths.get(str(error.path), self.start_offset)
+        found = self.find_timestamp(timestamp_ms, skips_damage=True)
+        end = self.end_offset if found is None else min(found, self.end_offset)
+        self.seek(max(first, self.start_offset))
+        while self.offset < end and (read := self.read(end)) is not None:
+            if isinstance(read, SourceDamage):
+                on_damage(read._replace(next_offset=end) if read.next_offset is None else read)
+        return found
+
+    def bound(
+        self,
+        times: TimeRange,
+        *,
+        skips_damage: bool,
+        on_damage: Callable[[SourceDamage], None] = lambda damage: None,
+    ) -> None:
         """Begin at the first record at or after a time, and end before the first record at or after another one.
 
         Without such a record, it is the end of the log. A batch that contains the end is cut, as by `end_at`. Raises
-        KafkaFormatError if damage prevents the search, unless it is skipped.
+        KafkaFormatError if damage prevents the search, unless it is skipped. on_damage: as in `find_start`.
         """
         end = None if times.end_ms is None else self.find_timestamp(times.end_ms, skips_damage=skips_damage)
         if end is not None:
             self.end_at(LogCut(max(min(end, self.end_offset), self.start_offset), {}))
         if times.start_ms is not None:
-            start = self.find_timestamp(times.start_ms, skips_damage=skips_damage)
+            start = self.find_start(times.start_ms, skips_damage=skips_damage, on_damage=on_damage)
             self.seek(self.end_offset if start is None else min(start, self.end_offset))
 
     def rest(self) -> None:

@@ -49,13 +49,19 @@ class SegmentIndexes:
 
     def search_start(self, records: Records, offset: int) -> int:
         """Find the position of a batch at or before the first one that ends at `offset` or later."""
-        position = self.offset_index.position_at_or_below(offset)
-        return position if position and begins_batch(records, position, self.base_offset, offset) else 0
+        start, position = records.start_position, self.offset_index.position_at_or_below(offset)
+        is_usable = position > start and begins_batch(records, position, self.base_offset, offset)
+        return position if is_usable else start
 
     def search_start_of_last(self, records: Records) -> int:
-        """Find the position of the third batch from the end, or of one before it; 0 if no index entry leads to one."""
+        """Find the position of the third batch from the end, or of one before it.
+
+        It is the start of the records if no index entry leads to one.
+        """
         entries = self.offset_index.entries["relative_offset"][-3:]
-        return self.search_start(records, self.base_offset + int(entries[0])) if len(entries) == 3 else 0
+        if len(entries) < 3:
+            return records.start_position
+        return self.search_start(records, self.base_offset + int(entries[0]))
 
     def find_row(self, records: Records, offset: int) -> np.void | None:
         """Find the row, in the shallow index, of the first batch that ends at `offset` or later; None if none does."""
@@ -103,13 +109,13 @@ class SegmentIndexes:
         """Find the position of a batch at or before the first one with a record at `timestamp` or later."""
         entry = self.time_index.last_below(timestamp)
         if entry is None:
-            return 0
+            return records.start_position
         try:
             row = self.find_row(records, entry.offset)
         except KafkaFormatError:
-            return 0
+            return records.start_position
         if row is None or row["max_timestamp"] != entry.timestamp or row["base_offset"] > entry.offset:
-            return 0
+            return records.start_position
         return int(row["position"])
 
 
@@ -142,7 +148,7 @@ def _search(records: Records, start: int, search: Callable[[Iterator[BatchRun]],
 
     The bytes at `start` may only look like a batch: the value of a record may contain one.
     """
-    if start:
+    if start > records.start_position:
         try:
             return search(records.runs(start, run_bytes=_SEARCH_BYTES, reuse_memory=True))
         except KafkaFormatError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import structlog
+
 from kafkafmt._util.ini import IniError
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.cut import LogCut
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from kafkafmt.log.reader import LogReader
     from kafkafmt.mirror.options import MirrorOptions
     from kafkafmt.storage import StoragePath
+
+_log = structlog.get_logger()
 
 
 class RestoreSource(DirectorySource):
@@ -50,7 +54,14 @@ class RestoreSource(DirectorySource):
     def _end(self, reader: LogReader) -> None:
         cut, end_ms = None, self._options.times.end_ms
         if end_ms is not None:
-            cut = cut_before_time(
-                PartitionLog(reader.folder), end_ms, skips_damage=self._options.on_corrupt == "skip"
-            )
+            skips_damage = self._options.on_corrupt == "skip"
+            try:
+                cut = cut_before_time(PartitionLog(reader.folder), end_ms, skips_damage=skips_damage)
+            except KafkaFormatError as error:  # a dry run stops no partition, and so reports nothing later
+                _log.warning(
+                    "damage prevents the search for the end",
+                    partition=str(reader.topic_partition),
+                    error=str(error),
+                )
+                raise
         reader.end_at(LogCut(reader.log_end, dict(reader.open_transactions)) if cut is None else cut)

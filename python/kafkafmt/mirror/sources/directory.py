@@ -10,6 +10,7 @@ from uuid import UUID
 import structlog
 
 from kafkafmt._util.descriptors import max_open_segments
+from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log import LogDirectory
 from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.directory import FollowedFolders, nested_log_directory, no_segments_message
@@ -57,7 +58,11 @@ class DirectorySource(Source):
         self._open = OpenReaders(max_open_segments())
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader] = {}
+        self._passed: dict[
+            TopicPartition, list[SourceDamage]
+        ] = {}  # skipped before the start, to be reported
         self._paused: set[TopicPartition] = set()
+        self._unbounded: dict[TopicPartition, str] = {}  # the damage that prevents the search for the end
         self._ends: dict[TopicPartition, int] = {}
         self._inodes: dict[TopicPartition, int] = {}
         self._begun: set[TopicPartition] = set()
@@ -130,6 +135,13 @@ class DirectorySource(Source):
             if topic_partition in self._paused:
                 continue
             position = reader.offset
+            if (message := self._unbounded.get(topic_partition)) is not None:
+                found = True
+                yield SourceDamage(topic_partition, position, None, message)
+                continue
+            for damage in self._passed.pop(topic_partition, ()):
+                yield damage
+                self.seek(topic_partition, position)  # the mirror may have moved to the end of the damage
             read = reader.read(self._bound(topic_partition))
             self._open.keep(reader)
             if read is not None:
@@ -165,7 +177,9 @@ class DirectorySource(Source):
 
     def find_timestamp(self, topic_partition: TopicPartition, timestamp_ms: int) -> int | None:
         skips_damage = self._options.on_corrupt == "skip"
-        return self._readers[topic_partition].find_timestamp(timestamp_ms, skips_damage=skips_damage)
+        passed = self._passed[topic_partition] = []
+        reader = self._readers[topic_partition]
+        return reader.find_start(timestamp_ms, skips_damage=skips_damage, on_damage=passed.append)
 
     def log_end(self, topic_partition: TopicPartition) -> int:
         return self._readers[topic_partition].log_end
@@ -217,6 +231,8 @@ class DirectorySource(Source):
                 reader.refresh()
             except FileNotFoundError:
                 del self._readers[topic_partition]
+                self._unbounded.pop(topic_partition, None)
+                self._passed.pop(topic_partition, None)
                 self._begun.discard(topic_partition)
                 self._open.forget(topic_partition)
                 self._folders.invalidate()  # a remote folder that replaces it has no other inode
@@ -261,7 +277,10 @@ class DirectorySource(Source):
                     partition=str(topic_partition),
                     segments=len(reader.overlaps),
                 )
-            self._end(reader)
+            try:
+                self._end(reader)
+            except KafkaFormatError as error:
+                self._unbounded[topic_partition] = str(error)
             self._readers[topic_partition] = reader
             self._paused.add(topic_partition)
             self._ends[topic_partition] = reader.end_offset

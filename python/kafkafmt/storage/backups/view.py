@@ -10,6 +10,7 @@ A manifest is read once. Log and indexes are read by ranges, when a reader reads
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -20,6 +21,7 @@ from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.generations import read_chosen, read_identity
 from kafkafmt.storage.backups.manifest import (
+    SEGMENTS_FOLDER,
     BackedUpPartition,
     BackedUpSegment,
     BackedUpTopic,
@@ -28,7 +30,7 @@ from kafkafmt.storage.backups.manifest import (
 from kafkafmt.storage.backups.sealing import chunked_file, object_path
 from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex
 from kafkafmt.storage.keys import KeyRing
-from kafkafmt.storage.paths import StoragePath
+from kafkafmt.storage.paths import StoragePath, storage_of
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.views import BytesFile, ViewFile, ViewFileSystem, ViewTree
 
@@ -74,12 +76,27 @@ class BackupFileSystem(ViewFileSystem):
                 self._backup_id = read_identity(self._base).id
             known = None if self._loaded is None else self._loaded[0]
             manifest = read_chosen(self._base, self._generation, known)
+            if known is None:
+                self._ensure_objects(manifest)
             if self._loaded is None or manifest is not known:
                 self._loaded = manifest, self._tree_of(manifest)
         except BackupError as error:
             place, _, message = str(error).partition(": ")
             raise StoredObjectError(place, message) from None
         return self._loaded[1]
+
+    def _ensure_objects(self, manifest: Manifest) -> None:
+        """Raise BackupError if the backup has lost all its objects. Then the location is wrong, or a rule deleted them.
+
+        A single lost object is damage, which readers may skip.
+        """
+        if not any(one.segments for topic in manifest.topics for one in topic.partitions):
+            return
+        folder = self._base / SEGMENTS_FOLDER
+        with suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
+            if any(True for _ in entries):
+                return
+        raise BackupError(f"{folder}: expected the objects of the backup, found none")
 
     def _tree_of(self, manifest: Manifest) -> ViewTree:
         created_ns = manifest.created_ms * _NS_PER_MS
