@@ -188,16 +188,20 @@ def test_end_transaction_marker_when_the_coordinator_epoch_is_too_large_then_val
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "error", "message"),
     [
-        ({"commit": 2}, "commit: expected a bool, found int"),
-        ({"commit": 2**31}, "commit: expected a bool, found int"),
-        ({"commit": True, "coordinator_epoch": 1.5}, "coordinator_epoch: expected an int, found float"),
+        ({"commit": 2}, ValueError, "commit: expected True or False, found 2"),
+        ({"commit": None}, ValueError, "commit: expected True or False, found None"),
+        (
+            {"commit": True, "coordinator_epoch": 1.5},
+            TypeError,
+            "coordinator_epoch: expected an int, found float",
+        ),
     ],
 )
-def test_end_transaction_marker_when_an_argument_has_another_type_then_type_error(arguments, message):
+def test_end_transaction_marker_when_an_argument_is_wrong_then_an_error(arguments, error, message):
     builder = kf.RecordBatchBuilder(is_control=True, is_transactional=True, producer_id=5, producer_epoch=0)
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(error, match=message):
         builder.append_end_transaction_marker(DAY, **arguments)
     assert len(builder) == 0
 

@@ -178,18 +178,17 @@ class RecordBatchBuilder(RecordEncoder):
     ) -> None:
         """Append the record of a control batch that ends a transaction (KIP-98, "Control Messages").
 
-        Raises ValueError unless the batch is a control batch and transactional, TypeError if `commit` is no bool, and
-        as `append` does.
+        Raises ValueError unless the batch is a control batch and transactional, and as `append` does.
         """
         if not (self._is_control and self._is_transactional):
             found = f"is_control={self._is_control} and is_transactional={self._is_transactional}"
             raise ValueError(
                 f"a transaction marker: expected a batch with is_control=True and is_transactional=True, found {found}"
             )
-        if not isinstance(commit, bool):
-            raise TypeError(f"commit: expected a bool, found {type(commit).__name__}")
+        if commit not in (True, False):
+            raise ValueError(f"commit: expected True or False, found {commit!r}")
         check_int("coordinator_epoch", coordinator_epoch, -(2**31), 2**31 - 1)
-        self.append(timestamp, struct.pack(">hh", 0, commit), struct.pack(">hi", 0, coordinator_epoch))
+        self.append(timestamp, struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch))
 
     def build(self) -> bytes:
         """Return the bytes of the batch; empty if there are no records and no `last_offset`.
