@@ -25,7 +25,7 @@ from .json_values cimport add_number, read_boolean, read_decimal, read_time
 from .nodes cimport Layout, Node, NodeColumns, NodeStatus, Payload, add_null, add_text, end_list, end_struct
 
 cdef enum:
-    SHORT_TEXT = 256     # of times and decimals with escapes
+    SHORT_TEXT = 4096    # of times and decimals with escapes: 80 characters, or leading zeros, too
     ESCAPED_SIZE = 6     # of a byte of a name
 
 
