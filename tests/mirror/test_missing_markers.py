@@ -72,15 +72,21 @@ def test_markers_when_release_0_1_0_left_them_out_then_the_folder_is_not_continu
     assert offsets_in(tmp_path / "again", "read_committed") == [0, 1, 3, 4, 9, 10]
 
 
-def test_markers_when_read_uncommitted_left_transactions_open_then_are_appended_by_later_runs(
-    tmp_path: Path, target: str
-) -> None:
-    """Batches that the later runs leave out are no missing markers."""
+def source_after_a_mirror(tmp_path: Path, target: str) -> Path:
+    """Return a log of which a mirror with `read_uncommitted` has two open transactions, which are aborted since."""
     source = tmp_path / "source"
     put_log(source / "t-0", [*TRANSACTIONS, transactional(6, 8, 2)])
     assert mirror(source, target).status == 0
     put_log(source / "t-0", [transactional(8, 7, 2), batch(10, 1), marker(11, 7, commit=False), batch(12, 1)])
     put_log(source / "t-0", [marker(13, 8, commit=False), batch(14, 1)])
+    return source
+
+
+def test_markers_when_read_uncommitted_left_transactions_open_then_are_appended_by_later_runs(
+    tmp_path: Path, target: str
+) -> None:
+    """Batches that the later runs leave out are no missing markers."""
+    source = source_after_a_mirror(tmp_path, target)
     assert mirror(source, target, *COMMITTED).status == 0
     put_log(source / "t-0", [transactional(15, 8, 2), marker(17, 8, commit=False), batch(18, 1)])
     assert mirror(source, target, *COMMITTED).status == 0
@@ -92,11 +98,7 @@ def test_markers_when_a_run_ends_before_them_then_the_next_one_appends_them(
     tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
     """The offsets that the run left out are not those of markers. stop: where it ends, as after a kill."""
-    source = tmp_path / "source"
-    put_log(source / "t-0", [*TRANSACTIONS, transactional(6, 8, 2)])
-    assert mirror(source, target).status == 0
-    put_log(source / "t-0", [transactional(8, 7, 2), batch(10, 1), marker(11, 7, commit=False), batch(12, 1)])
-    put_log(source / "t-0", [marker(13, 8, commit=False), batch(14, 1)])
+    source = source_after_a_mirror(tmp_path, target)
     with monkeypatch.context() as patched:
         for kind in (DirectoryTarget, SealedTarget):
             patched.setattr(kind, "take", taking_before(kind.take, stop))
