@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from kafkafmt.cli.output import Terminated, ended_by_signals, interrupted_by_sigterm
 from mirror.folders import batches, put_log
 
 SECONDS = 60
@@ -44,3 +46,20 @@ def test_convert_when_terminated_then_cleans_up_and_has_the_status_of_sigterm(tm
     assert errors.splitlines()[-1] == "kafkafmt: terminated"
     assert "leaked" not in errors
     assert not list(target.glob("**/*.tmp"))
+
+
+def test_block_when_sigterm_was_caught_before_then_it_ends() -> None:
+    # kafka-python catches every exception while it reads a socket.
+    ended: list[bool] = []
+    with interrupted_by_sigterm():
+        with suppress(Terminated):
+            signal.raise_signal(signal.SIGTERM)
+        with ended_by_signals(lambda: ended.append(True)):
+            assert ended == [True]
+
+
+def test_block_when_no_signal_came_then_it_does_not_end() -> None:
+    ended: list[bool] = []
+    with interrupted_by_sigterm(), ended_by_signals(lambda: ended.append(True)):
+        pass
+    assert ended == []

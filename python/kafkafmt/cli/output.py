@@ -160,6 +160,21 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM has come. The command cleans up as after SIGINT."""
 
 
+class _Interruption:
+    """The handler of a SIGTERM that raises Terminated.
+
+    Attributes:
+        has_come: whether a SIGTERM has come. A library may catch the exception and go on.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def __call__(self, *_: object) -> NoReturn:
+        self.has_come = True
+        raise Terminated
+
+
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
     """Raise Terminated at a SIGTERM during the block, unless the program handles it in another way."""
@@ -167,11 +182,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
     if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
-
-    def interrupt(*_: object) -> NoReturn:
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, _Interruption())
     try:
         yield
     finally:
@@ -180,7 +191,10 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` at the first SIGTERM or SIGINT during the block. A second one ends the process."""
+    """Call `end` at the first SIGTERM or SIGINT during the block. A second one ends the process.
+
+    A SIGTERM that came before, within `interrupted_by_sigterm`, calls `end` at once: a library caught the exception.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def handle(number: int, _: object) -> None:
@@ -190,6 +204,9 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
     for number in before:
         signal.signal(number, handle)
     try:
+        earlier = before[signal.SIGTERM]
+        if isinstance(earlier, _Interruption) and earlier.has_come:
+            handle(signal.SIGTERM, None)
         yield
     finally:
         for number, handler in before.items():
