@@ -338,10 +338,11 @@ class SenderSide:
             self.metrics.record_split(now_ms, was_refused=was_refused)
         if was_refused:
             with _without_errors_of_estimators():
-                self.estimator.reset(batch.topic_partition.topic)
+                topic, ratio = batch.topic_partition.topic, batch.compression_ratio
+                self.estimator.reset(topic)
                 # As Kafka's splitAndReenqueue: if compression made the batch larger, it may do so again.
-                if batch.compression_ratio > 1:
-                    self._observe(batch)
+                if ratio > 1:
+                    self.estimator.set(topic, self.options.codec, ratio)
             if self._sequences is not None and batch.producer_state is not None:
                 self._sequences.take_back(batch.topic_partition, batch.producer_state)
         self._fail([(part, self._too_large(part, max_size)) for part in too_large])
