@@ -229,11 +229,9 @@ class SenderSide:
         if batch.is_unobserved or self._compress(batch):
             batch.is_unobserved = False
             if self.options.codec != Codec.NONE and batch.was_half_full:
+                topic, ratio = batch.topic_partition.topic, batch.compression_ratio
                 with _without_errors_of_estimators():
-                    self._observe(batch)
-
-    def _observe(self, batch: ProducerBatch) -> None:
-        self.estimator.observe(batch.topic_partition.topic, self.options.codec, batch.compression_ratio)
+                    self.estimator.observe(topic, self.options.codec, ratio)
 
     def _compress(self, batch: ProducerBatch) -> bool:
         """Close a batch, and release the memory that it does not need then. Return False if that was done before."""
