@@ -272,23 +272,41 @@ def producer(cluster: Cluster) -> Iterator[RawProducer]:
 @pytest.mark.parametrize(
     "record",
     [
-        {"value": b"value"},
         {"value": None},
         {"value": "text"},
-        {"value": built(kf.Codec.NONE) + b"more"},
-        {"value": built(kf.Codec.NONE)[:-1]},
-        {"value": built(kf.Codec.NONE) * 2},
         {"value": built(kf.Codec.NONE), "key": b"key"},
         {"value": built(kf.Codec.NONE), "headers": [("n", b"")]},
         {"value": built(kf.Codec.NONE), "timestamp_ms": 1},
     ],
-    ids=["value", "none", "text", "more", "less", "two", "key", "headers", "timestamp"],
+    ids=["none", "text", "key", "headers", "timestamp"],
 )
 def test_an_ordinary_record_is_a_type_error_that_says_so(
     producer: RawProducer, topic: str, record: dict[str, Any]
 ) -> None:
     with pytest.raises(TypeError, match="a RawProducer sends batches"):
         producer.send(topic, partition=0, **record)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"value",
+        built(kf.Codec.NONE) + b"more",
+        built(kf.Codec.NONE)[:-1],
+        built(kf.Codec.NONE) * 2,
+    ],
+    ids=["value", "more", "less", "two"],
+)
+def test_value_when_its_bytes_are_not_one_batch_then_is_a_value_error(
+    producer: RawProducer, topic: str, value: bytes
+) -> None:
+    with pytest.raises(ValueError, match=r"a RawProducer sends batches .*, found .* bytes with"):
+        producer.send(topic, value, partition=0)
+
+
+def test_repr_when_it_is_a_raw_producer_then_says_so(producer: RawProducer) -> None:
+    assert repr(producer) == str(producer)
+    assert repr(producer).startswith("<RawProducer client_id=kafka-python-producer-")
 
 
 def test_a_batch_without_a_partition_is_a_type_error(producer: RawProducer, topic: str) -> None:
@@ -340,6 +358,8 @@ def test_columns_are_a_type_error(producer: RawProducer, topic: str) -> None:
         {"compression_type": "gzip"},
         {"key_serializer": str.encode},
         {"value_serializer": str.encode},
+        {"partitioner": hash},
+        {"estimator": "kip126"},
         {"max_batches_per_request": 0},
         {"max_batches_per_request": "many"},
     ],

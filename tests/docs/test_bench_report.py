@@ -62,6 +62,7 @@ def test_result_when_read_then_has_its_origin_and_a_cell_for_each_column(path: P
                 "serve_throughput chunk_size",
                 "fetch_memory fetch_memory",
                 "serve_memory serve_memory",
+                "serve_connections serve_connections",
             ],
         ),
         ("kip-126", ["bench splitting_all"]),

@@ -16,7 +16,6 @@ from kafka.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
-    UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
 
@@ -234,6 +233,23 @@ def test_down_conversion_that_is_switched_off_is_refused_for_its_topics_alone(tm
     run(tmp_path, lambda here: scenario(here, [refused, 0]), downconversion_enable=False, topics_file=b_on)
 
 
+@pytest.mark.parametrize("version", [0, OLD])
+def test_down_conversion_that_is_switched_off_when_an_old_batch_comes_first_then_is_refused_if_a_newer_one_follows(
+    tmp_path: Path, version: int
+) -> None:
+    data = [batch(0, 3, magic=0), batch(3, 3, magic=0), batch(6, 3)]
+    put_segment(tmp_path / "a-0", 0, data)
+
+    async def scenario(here: Here) -> None:
+        old = len(data[0]) + len(data[1])
+        found = (await ask(here, fetch(Wanted("a", 0, 0, old)), version))["a", 0]
+        assert (found.error_code, found.records) == (0, b"".join(data[:2]))
+        found = (await ask(here, fetch(Wanted("a")), version))["a", 0]
+        assert (found.error_code, found.records or b"") == (UnsupportedVersionError.errno, b"")
+
+    run(tmp_path, scenario, downconversion_enable=False)
+
+
 @pytest.mark.parametrize(
     ("option", "kept", "given", "expected"),
     [
@@ -272,66 +288,6 @@ def test_down_conversion_when_topics_ini_changes_then_the_next_fetch_goes_by_it(
             assert found.error_code == (0 if value == "true" else UnsupportedVersionError.errno)
 
     run(tmp_path, scenario)
-
-
-ZSTD_LOG = [batch(0, 3), batch(3, 2, codec=kf.Codec.ZSTD), batch(5, 2, codec=kf.Codec.ZSTD), batch(7, 2)]
-
-
-@pytest.mark.parametrize("version", range(12))
-def test_zstd_is_refused_where_it_comes_first_to_whom_it_is_unknown(tmp_path: Path, version: int) -> None:
-    put_segment(tmp_path / "t-0", 0, ZSTD_LOG)
-    put_segment(tmp_path / "u-0", 0, batches(0, 2))
-
-    async def scenario(here: Here) -> None:
-        found = await ask(here, fetch(Wanted("t"), Wanted("u")), version)
-        known = version >= 10
-        assert read(found["t", 0]) == (list(range(9)) if known else [0, 1, 2])
-        found = await ask(here, fetch(Wanted("t", 0, 3), Wanted("u")), version)
-        code = 0 if known else UnsupportedCompressionTypeError.errno
-        assert [one.error_code for one in found.values()] == [code, 0]
-        assert read(found["u", 0]) == [0, 1]
-        found = await ask(here, fetch(Wanted("t", 0, 7)), version)
-        assert read(found["t", 0]) == [7, 8]
-
-    run(tmp_path, scenario)
-
-
-@pytest.mark.parametrize("version", range(12))
-def test_zstd_with_a_fallback_is_compressed_anew_for_whom_it_is_unknown(tmp_path: Path, version: int) -> None:
-    put_segment(tmp_path / "t-0", 0, ZSTD_LOG)
-
-    async def scenario(here: Here) -> None:
-        got, start = [], 0
-        while start < 9:
-            found = (await ask(here, fetch(Wanted("t", 0, start)), version))["t", 0]
-            assert found.error_code == 0
-            codecs = {one.codec for one in kf.MemoryRecords(found.records).batches()}
-            assert (kf.Codec.ZSTD in codecs) == (version >= 10 and start < 7)
-            new = read(found, start)
-            got += new
-            start = new[-1] + 1
-        assert got == list(range(9))
-        await here.told.until(lambda told: told.held == 0)
-
-    run(tmp_path, scenario, zstd_fallback=kf.Codec.LZ4)
-
-
-def test_zstd_compressed_anew_for_many_partitions_stays_within_the_cap(tmp_path: Path) -> None:
-    numbers = range(20)
-    for number in numbers:
-        put_segment(tmp_path / f"t-{number}", 0, [batch(0, 20, size=2000, codec=kf.Codec.ZSTD)])
-
-    async def scenario(here: Here) -> None:
-        left = set(numbers)
-        while left:
-            found = await ask(here, fetch(*(Wanted("t", number) for number in left)), 4)
-            got = {number for number in left if found["t", number].records}
-            assert got
-            assert all(read(found["t", number]) == list(range(20)) for number in got)
-            left -= got
-        assert here.told.most_held <= 50_000
-
-    run(tmp_path, scenario, zstd_fallback=kf.Codec.NONE, max_downconversion_bytes=1)
 
 
 # Transactions

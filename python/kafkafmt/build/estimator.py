@@ -23,6 +23,9 @@ class RatioEstimator(Protocol):
     def observe(self, topic: str, codec: Codec, ratio: float) -> float:
         """Record the ratio of a batch; return the new estimate."""
 
+    def set(self, topic: str, codec: Codec, ratio: float) -> None:
+        """Set the estimate, after a broker refused a batch that compression had made larger."""
+
     def reset(self, topic: str) -> None:
         """Forget the ratios of a topic, after a broker refused one of its batches as too large."""
 

@@ -163,8 +163,8 @@ class ForwardedRun:
     run: v2 batches without gaps in their offsets. The sender must set their base offsets to 0. Until then a batch that
     was forwarded as it is has its base offset of the source. A batch that was opened or combined is alone in its run.
     way: how they are forwarded.
-    source_batches, source_bytes: of how many batches of the source they were made, and the bytes of these. The parts of
-    a batch that was split count as batches of the source.
+    source_batches, source_bytes: of how many batches of the source they were made, and the bytes of these. Of an
+    opened batch they are those of the v2 batches that were made of it.
     """
 
     def __init__(

@@ -88,9 +88,9 @@ class BaseProducer(Transactional):
     def __del__(self) -> None:
         self.close(timeout=_LAST_SECONDS, null_logger=True)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return (
-            f"<KafkaProducer client_id={self.config['client_id']} "
+            f"<{type(self).__name__} client_id={self.config['client_id']} "
             f"transactional_id={self.config['transactional_id']}>"
         )
 

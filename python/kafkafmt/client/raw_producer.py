@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Refusal reasons that the producer itself removes: it writes its own producer state, and splits large batches.
 _MENDED = frozenset({RefusalReason.PRODUCER_STATE, RefusalReason.SIZE})
+# Options of Producer for records. They must have their defaults.
+_WITHOUT_EFFECT = ("key_serializer", "value_serializer", "partitioner", "compression_type", "estimator")
 _NO_BATCH = "a RawProducer sends batches (send_raw_bytes): expected one whole v2 batch as the value"
 
 
@@ -32,7 +34,7 @@ class RawProducer(BaseProducer):
     own. Any other producer removes them. The broker assigns the offsets. Retries, order, transactions, `flush` and
     `close` work as with Producer. A batch is opened only to split it, if it is larger than its topic takes (KIP-126).
 
-    Options are those of Producer without serializers, partitioner and compression_type, and:
+    Options are those of Producer without serializers, partitioner, compression_type and estimator, and:
 
     send_raw_bytes: must be True, as it is by default. `Producer(send_raw_bytes=True)` is a RawProducer (KIP-712).
     max_batches_per_request: how many batches of a partition one request may hold (default 1). No broker since 0.11
@@ -52,9 +54,10 @@ class RawProducer(BaseProducer):
             raise ValueError(
                 "send_raw_bytes: expected True, found False: a RawProducer sends batches; use a Producer for records"
             )
-        for name in ("key_serializer", "value_serializer", "compression_type"):
-            if configs.get(name) is not None:
-                raise ValueError(f"{name}: expected None: a RawProducer sends batches as they are")
+        for name in _WITHOUT_EFFECT:
+            default = self.DEFAULT_CONFIG[name]
+            if configs.get(name, default) != default:
+                raise ValueError(f"{name}: expected {default!r}: a RawProducer sends batches as they are")
         most = configs.get("max_batches_per_request", 1)
         if most != "auto" and (not isinstance(most, int) or most < 1):
             raise ValueError(f"max_batches_per_request: expected 1 or more, or 'auto', found {most!r}")
@@ -75,7 +78,8 @@ class RawProducer(BaseProducer):
         value: the batch, in any buffer. The caller may reuse the buffer afterwards.
         key, headers, timestamp_ms: must be None, as the batch's records have them.
 
-        Raises as `send_run`, and TypeError for other values of these arguments or a missing partition.
+        Raises as `send_run`, ValueError for bytes that are not one whole batch, and TypeError for other values of these
+        arguments or a missing partition.
         """
         if key is not None or headers or timestamp_ms is not None:
             raise TypeError(f"{_NO_BATCH}, without key, headers and timestamp_ms, which its records have")
@@ -146,7 +150,7 @@ class RawProducer(BaseProducer):
 
 
 def _batch(value: Any) -> BatchRun:
-    """Return the run of the one batch in `value`. Raises TypeError if it is not exactly one whole batch."""
+    """Return the run of the one batch in `value`. Raises ValueError for other bytes, and TypeError for no buffer."""
     try:
         view = memoryview(value).cast("B")
     except TypeError:
@@ -154,5 +158,5 @@ def _batch(value: Any) -> BatchRun:
     run, consumed, *_, error = scan(view)
     if len(run) != 1 or consumed != len(view):
         found = f": {error}" if error is not None else ""
-        raise TypeError(f"{_NO_BATCH}, found {len(view)} bytes with {len(run)} batches in them{found}")
+        raise ValueError(f"{_NO_BATCH}, found {len(view)} bytes with {len(run)} batches in them{found}")
     return run

@@ -71,7 +71,8 @@ class LazyDownConvertRecords(Records):
     the first one, and the result is neither padded nor cut.
 
     codec: compress the records with it (KIP-283, "Rejected Alternatives: Compression"). Their size is known only after
-    that. So these are the records of the first chunk alone, which is converted here, and `size_in_bytes` is exact.
+    that. So these are the records of the first chunk alone, which is converted here, and `size_in_bytes` is exact. The
+    chunk ends after the batch with which it exceeds one and a half times `chunk_size`, or before it exceeds the limit.
 
     Attributes:
         source: the records that are converted.
@@ -117,16 +118,17 @@ class LazyDownConvertRecords(Records):
             max_decompressed_bytes=records.max_decompressed_bytes,
             codec=codec,
         )
+        self._limit_bytes = limit_bytes
         self._first, self._first_stats = b"", ConversionStats()
         # Where the first batch with a result begins, and where the batch after it begins. The end if there is none.
         self._start = self._rest_position = records.start_position
-        first = self._convert_first(limit_bytes)
+        first = self._convert_first()
         self._converts, self._first_end = bool(self._first), self._rest_position
         if first is None:
             size = LOG_OVERHEAD if self._rest_position > records.start_position else 0
             self._sent_end = records.end_position
         else:
-            size, self._sent_end = self._promise(first, limit_bytes)
+            size, self._sent_end = self._promise(first)
         place = records.topic_partition if topic_partition is None else topic_partition
         super().__init__(0, size, place, records.max_decompressed_bytes)
         self._sent = deque[_SentBytes](maxlen=1)  # the one that was read last, unless a thread reads it
@@ -225,9 +227,12 @@ class LazyDownConvertRecords(Records):
     @property
     def _most_first_bytes(self) -> int:
         """The most bytes that are converted beforehand, if the first batch is not larger. Without a codec: no limit."""
-        return sys.maxsize if self._options.codec is None else chunk_memory_bytes(self.chunk_size)
+        if self._options.codec is None:
+            return sys.maxsize
+        most_bytes = chunk_memory_bytes(self.chunk_size)
+        return most_bytes if self._limit_bytes is None else min(most_bytes, max(self._limit_bytes, 1))
 
-    def _convert_first(self, limit_bytes: int | None) -> np.void | None:
+    def _convert_first(self) -> np.void | None:
         """Convert the first batch with a result; with a codec, all of its chunk. Return its index row, or None."""
         to_magic, first_offset, codec = self.to_magic, self.first_offset, self._options.codec
         run_bytes = min(self.chunk_size, _FIRST_BYTES) if codec is None else self.chunk_size
@@ -244,8 +249,8 @@ class LazyDownConvertRecords(Records):
                     self._rest_position = int(last["position"]) + int(last["size"])
                     if len(converter.output):
                         self._first = bytes(converter.output)
-                        if codec is not None and limit_bytes is not None:
-                            self._first = _within(self._first, limit_bytes)
+                        if codec is not None and self._limit_bytes is not None:
+                            self._first = _within(self._first, self._limit_bytes)
                         return row
                     passed = number = stop
                 self._check_passed(run, passed, len(run))
@@ -254,9 +259,9 @@ class LazyDownConvertRecords(Records):
             raise self.source.with_source(error) from None
         return None
 
-    def _promise(self, first: np.void, limit_bytes: int | None) -> Promise:
+    def _promise(self, first: np.void) -> Promise:
         """Return the bytes that are promised, and where the records of the source end that are sent for them."""
-        source, size = self.source, len(self._first)
+        source, size, limit_bytes = self.source, len(self._first), self._limit_bytes
         if self._options.codec is not None:
             return Promise(size, self._rest_position)
         if limit_bytes is None or not is_worthwhile(source, first, size, self.first_offset):

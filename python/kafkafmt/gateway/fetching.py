@@ -28,6 +28,7 @@ from kafkafmt.errors import KafkaFormatError, UnsupportedCompressionTypeError
 from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.gateway.errors import UpstreamError
+from kafkafmt.gateway.refusals import Refusal, Refusals
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.runs import of_aborted_transactions
 from kafkafmt.server.down_conversion_memory import KeptConversions
@@ -99,12 +100,17 @@ class _Wanted(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The answer for a partition. passed: the offset after batches without records for this consumer."""
+    """The answer for a partition.
+
+    passed: the offset after batches without records for this consumer.
+    refusal: why this consumer cannot get the records, as an error code of Kafka 4; 0: it can.
+    """
 
     error_code: int = 0
     high_watermark: int = _UNKNOWN
     records: LazyDownConvertRecords | None = None
     passed: int | None = None
+    refusal: int = 0
 
     @property
     def size(self) -> int:
@@ -142,6 +148,7 @@ class TranslatedFetch:
         self._upstreams = upstreams
         self._work = work
         self._options = options
+        self._refusals = Refusals()
         self._last: tuple[str, int] | None = None  # the last partition with records in the newest response
 
     def configs_changed(self) -> None:
@@ -156,6 +163,10 @@ class TranslatedFetch:
         for part in in_turn:
             if found[part].records is not None:
                 self._last = part.topic, part.partition
+        magic = _magic(request.version)
+        self._refusals.add(
+            Refusal(*part[:3], magic, found[part].refusal) for part in in_turn if found[part].refusal
+        )
         numbers = {topic: number for number, topic in enumerate(dict.fromkeys(part[0] for part in wanted))}
         in_order = sorted(wanted, key=lambda part: numbers[part.topic])  # topics may be named twice
         kept = KeptConversions(lease, self._options.kept_bytes)
@@ -194,32 +205,53 @@ class TranslatedFetch:
 
         Batches without records for this consumer are skipped: after an empty answer it would ask for them again.
         Several leaders are asked again and again, each for a short time: a broker without records would let the
-        records of others wait.
+        records of others wait. Partitions that are refused are asked for no longer, and the others do not wait then.
         """
         memory, loop = request.memory, asyncio.get_running_loop()
         assert memory is not None
         began_with = memory.taken_bytes
+        refused = await self._refused(request.version, wanted)
         waits_ms = request.body.max_wait_ms if request.body.min_bytes > 0 else 0  # as brokers do
         ends_at = loop.time() + max(waits_ms, 0) / 1000
-        asked = {part: part for part in wanted}
+        asked = {part: part for part in wanted if part not in refused}
         slice_s = 0.0
         while asked:
-            found = await self._look(request, asked, ends_at, slice_s)
+            found = await self._look(request, asked, refused, ends_at, slice_s)
             if found is not None:
-                return found
+                return found | refused
             memory.keep(began_with)  # what was found is asked for again
             slice_s = min(2 * slice_s, _LONGEST_SLICE_S) or _FIRST_SLICE_S
-        return {}
+        return refused
+
+    async def _refused(self, version: int, wanted: Sequence[_Wanted]) -> dict[_Wanted, _Found]:
+        """Return the answers for partitions with a known refusal."""
+        refused: dict[_Wanted, _Found] = {}
+        yields = YieldBudget()
+        for part in wanted:
+            await yields.checkpoint()
+            code = self._refusals.error_code(*part[:3], _magic(version))
+            if code == errors.UnsupportedVersionError.errno and await self._converts(part.topic):
+                code = 0  # the policy has changed
+            if code:
+                # Without `refusal`, as it must not be remembered for longer.
+                refused[part] = _Found(known_code(ApiKey.Fetch, version, code))
+        return refused
 
     async def _look(
-        self, request: Request, asked: dict[_Wanted, _Wanted], ends_at: float, slice_s: float
+        self,
+        request: Request,
+        asked: dict[_Wanted, _Wanted],
+        refused: dict[_Wanted, _Found],
+        ends_at: float,
+        slice_s: float,
     ) -> dict[_Wanted, _Found] | None:
-        """Return the answers for all partitions; None if they are not enough yet.
+        """Return the answers for the partitions that are asked for; None if they are not enough yet.
 
         asked: each partition with the offset that is asked for now. Those that are passed over get a later one.
+        refused: the answers for partitions that are refused. Those that are now refused move here.
         """
         loop, body = asyncio.get_running_loop(), request.body
-        left_s = max(ends_at - loop.time(), 0.0)
+        left_s = 0.0 if refused else max(ends_at - loop.time(), 0.0)
         done = await self._ask(request, list(asked.values()), left_s, slice_s)
         origins = {now: part for part, now in asked.items()}
         found = {origins[part]: answer for part, answer in done.found}
@@ -227,12 +259,16 @@ class TranslatedFetch:
         for part, answer in found.items():
             if answer.passed is not None:
                 asked[part], has_passed = part._replace(offset=answer.passed), True
+            elif answer.refusal:
+                refused[part] = answer
+                del asked[part]
+                has_passed = True
         size = sum(answer.source_size for answer in found.values())
         has_error = any(answer.error_code for answer in found.values())
         # A single broker has waited as long as it may.
-        is_over = not has_passed and (loop.time() >= ends_at or (size > 0 and done.leaders == 1))
+        is_waited = bool(refused) or has_error or loop.time() >= ends_at or (size > 0 and done.leaders == 1)
         is_enough = size >= max(min(body.min_bytes, body.max_bytes), 1)
-        return found if has_error or is_over or is_enough else None
+        return found if is_enough or not asked or (is_waited and not has_passed) else None
 
     async def _ask(
         self, request: Request, wanted: Sequence[_Wanted], left_s: float, slice_s: float
@@ -306,7 +342,7 @@ class TranslatedFetch:
             spare = request.body.max_bytes // leaders - sum(len(one.data) for one in stored.values())
             converted = await self._work.convert(partial(self._converted, request.version, stored, spare))
             for part, one in converted.items():
-                answers[part] = one if isinstance(one, _Found) else _failed(request, part, one)
+                answers[part] = one if isinstance(one, _Found) else _failed(request.version, part, one)
         return list(answers.items())
 
     def _max_bytes(self, request: Request, leaders: int) -> int:
@@ -336,8 +372,7 @@ class TranslatedFetch:
         data = response[position : position + size]
         index = scan(data)[0].index
         if await self._is_refused(index, request.version, part.topic):
-            code = errors.UnsupportedVersionError.errno  # as brokers answer (KIP-283)
-            return _Found(known_code(ApiKey.Fetch, request.version, code), high_watermark)
+            return _refusal(request.version, errors.UnsupportedVersionError.errno)  # as brokers do (KIP-283)
         last_offset = int(index["last_offset"][-1]) if len(index) else None
         if self._options.is_committed and row["aborted"] > 0:
             first = int(row["first_aborted"])
@@ -377,7 +412,10 @@ class TranslatedFetch:
         """Return whether these batches would be converted although their topic is not to be."""
         if not (index["magic"] > _magic(version)).any():
             return False
-        return not await self._options.policy.converts(topic, self._upstreams)
+        return not await self._converts(topic)
+
+    async def _converts(self, topic: str) -> bool:
+        return await self._options.policy.converts(topic, self._upstreams)
 
     def _lazy(self, data: memoryview, version: int, part: _Wanted, limit: int) -> LazyDownConvertRecords:
         options = self._options
@@ -421,13 +459,17 @@ class TranslatedFetch:
         return FetchResponse(parts), [one.error_code for one in found.values() if one.error_code]
 
 
-def _failed(request: Request, part: _Wanted, error: KafkaFormatError) -> _Found:
+def _refusal(version: int, code: int) -> _Found:
+    return _Found(known_code(ApiKey.Fetch, version, code), refusal=code)
+
+
+def _failed(version: int, part: _Wanted, error: KafkaFormatError) -> _Found:
     if isinstance(error, UnsupportedCompressionTypeError):
         code = errors.UnsupportedCompressionTypeError.errno
     else:
         _log.warning("conversion failed", topic=part.topic, partition=part.partition, error=str(error))
         code = errors.CorruptRecordError.errno
-    return _Found(known_code(ApiKey.Fetch, request.version, code))
+    return _refusal(version, code)
 
 
 def _magic(version: int) -> int:

@@ -44,7 +44,7 @@ def _moved(statistics: Statistics) -> Iterator[Metric]:
     """Yield what the target has acknowledged of each partition."""
     moved = list(statistics.moved.items())
     for name, help_text in (
-        ("batches", "Batches that the target has acknowledged."),
+        ("batches", "Batches that the target has acknowledged: those of the source, or made of opened ones."),
         ("records", "Records that the target has acknowledged."),
         ("bytes", "Bytes of batches that the target has acknowledged."),
     ):
@@ -66,7 +66,11 @@ def _ways(statistics: Statistics) -> Iterator[Metric]:
 def _reasons(statistics: Statistics) -> Iterator[Metric]:
     """Yield how many batches were opened or left out for each reason."""
     for name, help_text, by_reason in (
-        ("opened_batches", "Batches that had to be decompressed, by reason.", statistics.opened),
+        (
+            "opened_batches",
+            "Batches of the source that had to be decompressed, by reason.",
+            statistics.opened,
+        ),
         ("left_out_batches", "Batches that were left out, by reason.", statistics.left_out),
     ):
         family = CounterMetricFamily(f"kafkafmt_mirror_{name}", help_text, labels=["reason"])

@@ -55,7 +55,10 @@ class Splits(NamedTuple):
 
 @dataclass
 class Moved:
-    """The batches, records and bytes that the target has acknowledged, as the source counts them."""
+    """The batches, records and bytes that the target has acknowledged, as the source counts them.
+
+    A batch that was opened counts as the batches that were made of it, and their bytes.
+    """
 
     batches: int = 0
     records: int = 0
@@ -174,7 +177,7 @@ class Statistics:
 
     @property
     def opened(self) -> dict[str, int]:
-        """The number of batches that were decompressed or up-converted, by reason."""
+        """The number of batches of the source that were decompressed or up-converted, by reason."""
         return _summed(stats.opened for stats in self.forwarding)
 
     @property

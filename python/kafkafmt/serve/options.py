@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
+from kafkafmt.convert.chunks import chunk_memory_bytes
 from kafkafmt.server.options import ServerOptions
 from kafkafmt.storage import StoragePath, writable_path
 from kafkafmt.types import Codec
@@ -68,6 +69,11 @@ class ServeOptions(ServerOptions):
     def local_directory(self) -> Path:
         """Return the directory as a path that can be written to. Raises OSError for a remote folder."""
         return writable_path(self.directory)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return how many bytes of conversions a connection keeps, beside the first one, until they are sent."""
+        return super().kept_bytes if self.zstd_fallback is None else chunk_memory_bytes(self.chunk_bytes)
 
     @property
     def alters_configs(self) -> bool:

@@ -192,6 +192,24 @@ def test_passed_together_when_refused_as_too_large_then_each_is_sent_alone() -> 
     assert_nothing_left(accumulator)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_passed_together_when_one_is_larger_than_is_known_to_be_taken_then_the_others_stay_together(
+    together: bool,
+) -> None:
+    large = built(20, 10, 100)
+    accumulator = accumulator_of(max_message_bytes=lambda topic: len(large) - 1)
+    batches = [*BATCHES, large, *BATCHES, large, large]
+    for run in [run_of(*batches)] if together else map(run_of, batches):
+        pass_on(accumulator, run, MANY)
+    sender, counts = Sender(accumulator), []
+    while drained := sender.drain():
+        for one in drained:
+            counts.append(len(run_of(bytes(one.data))))
+            sender.answer(one)
+    assert counts == [3, *[1] * 2, 3, *[1] * 4]
+    assert not sender.refused
+
+
 def test_passed_together_when_one_is_larger_than_is_known_to_be_taken_then_it_alone_is_opened() -> None:
     large = built(20, 10, 100, **OTHERS)
     limit = len(large) - 1

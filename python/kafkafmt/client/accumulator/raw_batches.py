@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from _kafkafmt.batches.producer_state import set_producer_state
 from _kafkafmt.batches.stamp import copy_without_state
@@ -12,7 +15,6 @@ from kafkafmt.client.accumulator.sequences import ProducerState
 from kafkafmt.records.runs import slice_run
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
@@ -33,10 +35,15 @@ class RawRun(NamedTuple):
 
 
 class RequestLimits(NamedTuple):
-    """The most batches of a partition in one request, and the most bytes of several; one batch may be larger."""
+    """The most batches of a partition in one request, and the most bytes of several; one batch may be larger.
+
+    max_batch_bytes: the most bytes of a batch in a request of several. A larger one is split, and each batch of its
+        request is sent alone then.
+    """
 
     max_batches: int
     max_bytes: int
+    max_batch_bytes: int = sys.maxsize
 
     def allow(self, batches: int, size: int) -> bool:
         """Return whether a request may hold so many batches of so many bytes."""
@@ -44,10 +51,13 @@ class RequestLimits(NamedTuple):
 
     def parts(self, rows: NDArray[np.void]) -> Iterator[tuple[int, int]]:
         """Yield first and stop of the batches that one request takes. rows: the index rows of all batches."""
-        ends = rows["size"].cumsum(dtype="i8")
+        sizes = rows["size"].astype(np.int64)
+        ends, large = sizes.cumsum(), (sizes > self.max_batch_bytes).nonzero()[0]
         first, done = 0, 0
         while first < len(rows):
             stop = int(ends.searchsorted(done + self.max_bytes, "right"))
+            for number in large[large.searchsorted(first) :][:1]:
+                stop = min(stop, int(number))
             stop = min(max(stop, first + 1), first + self.max_batches)
             yield first, stop
             first, done = stop, int(ends[stop - 1])
@@ -90,7 +100,11 @@ class RawBatches(ProducerBatch):
     @property
     def is_full(self) -> bool:
         """Whether no further batch fits."""
-        return not self._limits.allow(self._batch_count + 1, self._size + 1)
+        return self._is_large or not self._limits.allow(self._batch_count + 1, self._size + 1)
+
+    @property
+    def _is_large(self) -> bool:
+        return self._largest > self._limits.max_batch_bytes
 
     @property
     def largest_batch_size(self) -> int:
@@ -100,11 +114,11 @@ class RawBatches(ProducerBatch):
     def absorb(self, other: RawBatches) -> bool:
         """Append the batches of `other`, and take over its reservation.
 
-        Returns False, and changes nothing, if it was closed or all are too much for one request.
+        Returns False, and changes nothing, if it was closed, if all are too much for one request, or if a batch is
+        too large for a request of several.
         """
-        if not self._runs or not self._limits.allow(
-            self._batch_count + other._batch_count, self._size + other._size
-        ):
+        batches, size = self._batch_count + other._batch_count, self._size + other._size
+        if not self._runs or self._is_large or other._is_large or not self._limits.allow(batches, size):
             return False
         self._runs += other._runs
         self._batch_count += other._batch_count

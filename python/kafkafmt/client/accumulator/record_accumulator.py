@@ -291,11 +291,15 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         The batches are copied, without a Python object per record, and without one per batch if a request takes many.
         CRCs are not checked.
 
-        request_limits: how many batches, and how many bytes of them, one request takes.
+        request_limits: how many batches, and how many bytes of them, one request takes. A batch that is larger than its
+            topic takes is in a request of its own.
 
         Raises as `append_columns` does, and ValueError for batches of format v0 or v1.
         """
         topic_partition = _as_partition(topic_partition)
+        max_message_bytes = self._max_message_bytes(topic_partition.topic)
+        if max_message_bytes is not None:
+            request_limits = request_limits._replace(max_batch_bytes=max_message_bytes)
         spans: list[RecordSpan] = []
         try:
             keeps_state = self._sequences is not None  # it is overwritten when the batch is drained

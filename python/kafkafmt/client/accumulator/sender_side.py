@@ -229,11 +229,9 @@ class SenderSide:
         if batch.is_unobserved or self._compress(batch):
             batch.is_unobserved = False
             if self.options.codec != Codec.NONE and batch.was_half_full:
+                topic, ratio = batch.topic_partition.topic, batch.compression_ratio
                 with _without_errors_of_estimators():
-                    self._observe(batch)
-
-    def _observe(self, batch: ProducerBatch) -> None:
-        self.estimator.observe(batch.topic_partition.topic, self.options.codec, batch.compression_ratio)
+                    self.estimator.observe(topic, self.options.codec, ratio)
 
     def _compress(self, batch: ProducerBatch) -> bool:
         """Close a batch, and release the memory that it does not need then. Return False if that was done before."""
@@ -338,10 +336,11 @@ class SenderSide:
             self.metrics.record_split(now_ms, was_refused=was_refused)
         if was_refused:
             with _without_errors_of_estimators():
-                self.estimator.reset(batch.topic_partition.topic)
+                topic, ratio = batch.topic_partition.topic, batch.compression_ratio
+                self.estimator.reset(topic)
                 # As Kafka's splitAndReenqueue: if compression made the batch larger, it may do so again.
-                if batch.compression_ratio > 1:
-                    self._observe(batch)
+                if ratio > 1:
+                    self.estimator.set(topic, self.options.codec, ratio)
             if self._sequences is not None and batch.producer_state is not None:
                 self._sequences.take_back(batch.topic_partition, batch.producer_state)
         self._fail([(part, self._too_large(part, max_size)) for part in too_large])

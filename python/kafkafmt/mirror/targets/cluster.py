@@ -58,7 +58,7 @@ class Sent:
     first_offset: the first offset of the source's batch in which it begins.
     next_offset: the source's offset after it.
     futures: the producer's futures, which have the target's offsets.
-    moved: the batches, records and bytes, as the source counts them.
+    moved: the batches, records and bytes; see `Moved`.
     way: how the batches were moved.
     sources, counts: ranges of records, each within one batch, in the order of the futures' offsets. sources has the
         source's first offset of each; None if records go to other partitions.

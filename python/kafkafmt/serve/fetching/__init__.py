@@ -167,7 +167,7 @@ class Fetching:
                     is_committed=version >= _ISOLATION_VERSION and body.isolation_level == _READ_COMMITTED,
                     current_leader_epoch=spec.current_leader_epoch,
                 )
-                answer = await self._plan_partition(plan, topic, spec.partition, fetch, lease)
+                answer = await self._plan_partition(plan, topic, spec.partition, fetch)
                 if answer.records is not None:
                     await yields.checkpoint(RECORDS_BYTES)
                 plan.add(answer)
@@ -183,7 +183,7 @@ class Fetching:
         return None if wanted.topic_id is None else self._catalog.topic_by_id(wanted.topic_id)
 
     async def _plan_partition(
-        self, plan: _Plan, topic: Topic | None, number: int, fetch: PartitionFetch, lease: Lease
+        self, plan: _Plan, topic: Topic | None, number: int, fetch: PartitionFetch
     ) -> PartitionAnswer:
         if topic is None:
             by_id = fetch.version >= _TOPIC_ID_VERSION
@@ -191,7 +191,7 @@ class Fetching:
         partition = self._catalog.partition(topic.name, number)
         if partition is None:
             return PartitionAnswer(UnknownTopicOrPartitionError.errno)
-        answer = await self._planner.plan(partition, fetch, lease)
+        answer = await self._planner.plan(partition, fetch)
         if answer.error_code in _GONE:
             self._catalog.invalidate()
         if not answer.error_code:

@@ -23,27 +23,27 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.errors import UnsupportedCompressionTypeError as NoSuchCodecError
 from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.log.tail import FoundBatch
-from kafkafmt.records.base import MemoryRecords, Records
+from kafkafmt.records.base import Records
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.serve.catalog import Partition
 from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code, refusal_code
 from kafkafmt.types import Codec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
+    from numpy.typing import NDArray
 
     from kafkafmt._util.steps import Steps
     from kafkafmt.log.open_segment import OpenSegment
     from kafkafmt.serve.options import ServeOptions
     from kafkafmt.serve.topic_settings import TopicConfigs
     from kafkafmt.server.batch_work import BatchWork
-    from kafkafmt.server.down_conversion_memory import Lease
 
 # By version of Fetch, the newest message format that its consumers support, if that is not v2 (KIP-32, KIP-98).
 _MAGIC = {0: 0, 1: 0, 2: 1, 3: 1}
 _ZSTD_VERSION = 10  # the first whose consumers support zstd (KIP-110)
-# The most bytes of zstd batches that are recompressed for a v2 client at a time, before the response is sent.
-_RECODED_BYTES = 128 * 1024
 
 
 class PartitionFetch(NamedTuple):
@@ -83,11 +83,7 @@ class PartitionAnswer:
     @property
     def source_size(self) -> int:
         """Return the size of the stored records in bytes, which `min_bytes` of a fetch is about, as in Kafka."""
-        return (
-            self.records.source.size_in_bytes
-            if isinstance(self.records, LazyDownConvertRecords)
-            else self.size
-        )
+        return 0 if self.records is None else _stored(self.records).size_in_bytes
 
 
 class FetchPlanner:
@@ -98,17 +94,17 @@ class FetchPlanner:
         self._topics = topics
         self._work = work
 
-    async def plan(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
-        """Return the answer for a partition, with errors of its log as codes. The lease holds recompressed batches."""
+    async def plan(self, partition: Partition, fetch: PartitionFetch) -> PartitionAnswer:
+        """Return the answer for a partition, with errors of its log as codes."""
         try:
             try:
-                return await self._plan(partition, fetch, lease)
+                return await self._plan(partition, fetch)
             except FileNotFoundError:  # a segment was just deleted: read what is left
-                return await self._plan(partition, fetch, lease)
+                return await self._plan(partition, fetch)
         except (KafkaFormatError, OSError) as error:
             return PartitionAnswer(error_code(partition, error))
 
-    async def _plan(self, partition: Partition, fetch: PartitionFetch, lease: Lease) -> PartitionAnswer:
+    async def _plan(self, partition: Partition, fetch: PartitionFetch) -> PartitionAnswer:
         failed = await leader_epoch_error_code(partition, fetch.current_leader_epoch)
         if failed:
             return PartitionAnswer(failed)
@@ -122,44 +118,62 @@ class FetchPlanner:
         if fetch.offset == log.end_offset and log.damage is not None:
             raise log.damage
         if fetch.offset < stable_offset and (fetch.max_bytes > 0 or fetch.gets_one):
-            await self._add_records(partition, fetch, answer, lease)
+            await self._add_records(partition, fetch, answer)
         return answer
 
     async def _add_records(
-        self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer, lease: Lease
+        self, partition: Partition, fetch: PartitionFetch, answer: PartitionAnswer
     ) -> None:
         found = await self._find(partition, fetch, answer.stable_offset)
         if found is None or (fetch.max_bytes < found.size and not fetch.gets_one):
             return
-        opened = found.segment
-        answer.is_followed = not opened.segment.is_active
+        answer.is_followed = not found.segment.segment.is_active
+        try:
+            answer.records = await self._records(partition, found, fetch)
+        except (UnsupportedVersionError, UnsupportedCompressionTypeError) as refused:
+            answer.error_code = refusal_code(partition, type(refused), fetch.version)
+            return
+        if fetch.is_committed and answer.records is not None:
+            end = _stored(answer.records).end_position
+            answer.aborted = partition.log.aborted_transactions(fetch.offset, found.segment, end)
+
+    async def _records(
+        self, partition: Partition, found: FoundBatch, fetch: PartitionFetch
+    ) -> Records | None:
+        """Return the records from a batch on, in what this version of Fetch supports; None if there are none.
+
+        Raises UnsupportedVersionError of Kafka if a batch within the limit is too new and its topic is not converted,
+        as Kafka does, and UnsupportedCompressionTypeError of Kafka if the first batch has a codec without a substitute.
+        """
         to_magic = _MAGIC.get(fetch.version, 2)
+        converts = to_magic == 2 or self._topics.converts_down(partition.topic_partition.topic)
         if found.magic > to_magic:
-            if not self._topics.converts_down(partition.topic_partition.topic):
-                answer.error_code = refusal_code(partition, UnsupportedVersionError, fetch.version)
-                return
+            if not converts:
+                raise UnsupportedVersionError
             try:
-                answer.records = await self._converted(partition, found, fetch, to_magic)
+                return await self._converted(partition, found, fetch, to_magic)
             except NoSuchCodecError:
-                answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
-            return
-        end = min(found.position + max(fetch.max_bytes, found.size), found.end_position)
-        if not opened.is_known_sound(found.position, end):
-            end = await partition.run(opened.sound_end_steps(found.position, end))
-        known_end = end
-        if to_magic < 2 or (opened.has_zstd and fetch.version < _ZSTD_VERSION):
-            known_end = await partition.run(_known_end_steps(opened, found.position, end, fetch.version))
-        if known_end > found.position:
-            answer.records = opened.between(found.position, known_end)
-        elif self._options.zstd_fallback is None:
-            answer.error_code = refusal_code(partition, UnsupportedCompressionTypeError, fetch.version)
-            return
-        else:
-            end = min(end, found.position + max(found.size, _RECODED_BYTES))
-            head = opened.between(found.position, end)
-            answer.records = await self._recoded(head, self._options.zstd_fallback, fetch, lease)
-        if fetch.is_committed:
-            answer.aborted = partition.log.aborted_transactions(fetch.offset, opened, end)
+                raise UnsupportedCompressionTypeError from None
+        opened, position = found.segment, found.position
+        end = min(position + max(fetch.max_bytes, found.size), found.end_position)
+        if not opened.is_known_sound(position, end):
+            end = await partition.run(opened.sound_end_steps(position, end))
+        if to_magic < 2:
+            old_end = await partition.run(
+                _end_steps(opened, position, end, lambda rows: rows["magic"] <= to_magic)
+            )
+            if old_end < end and not converts:
+                raise UnsupportedVersionError
+            end = old_end
+        if opened.has_zstd and fetch.version < _ZSTD_VERSION:
+            known_end = await partition.run(_end_steps(opened, position, end, lambda rows: ~_has_zstd(rows)))
+            if known_end == position:
+                zstd_end = await partition.run(_end_steps(opened, position, end, _has_zstd))
+                return await self._recompressed(
+                    partition, opened.between(position, zstd_end), fetch, to_magic
+                )
+            end = known_end
+        return opened.between(position, end)
 
     async def _find(
         self, partition: Partition, fetch: PartitionFetch, stable_offset: int
@@ -214,21 +228,29 @@ class FetchPlanner:
             found = await partition.run(partition.log.find_after_steps(opened))
         return None
 
-    async def _recoded(
-        self, records: RecordsRange, codec: Codec, fetch: PartitionFetch, lease: Lease
-    ) -> MemoryRecords | None:
-        """Recompress v2 batches with another codec. Returns None if there is no memory for that now.
+    async def _recompressed(
+        self, partition: Partition, records: RecordsRange, fetch: PartitionFetch, to_magic: int
+    ) -> LazyDownConvertRecords:
+        """Return zstd batches with another codec: those of one chunk, within the limits. They keep their format."""
+        codec = self._options.zstd_fallback
+        if codec is None:
+            raise UnsupportedCompressionTypeError
+        return await self._work.convert(
+            partial(
+                LazyDownConvertRecords,
+                records,
+                to_magic,
+                topic_partition=partition.topic_partition,
+                chunk_size=self._options.chunk_bytes,
+                limit_bytes=fetch.max_bytes,
+                codec=codec,
+            )
+        )
 
-        The first partition of a fetch waits for the memory instead.
-        """
-        size, held = records.size_in_bytes, lease.held
-        if fetch.gets_one:
-            await lease.acquire(size)
-        elif not lease.try_extend(size):
-            return None
-        recoded = (await self._work.convert(partial(records.recompress, codec))).records
-        lease.resize(held + recoded.size_in_bytes)
-        return recoded
+
+def _stored(records: Records) -> Records:
+    """Return the stored records of those in an answer."""
+    return records.source if isinstance(records, LazyDownConvertRecords) else records
 
 
 def _is_quick(row: np.void, offset: int) -> bool:
@@ -237,15 +259,21 @@ def _is_quick(row: np.void, offset: int) -> bool:
     return bool(is_converted) and not may_take_long({int(row["codec"]): int(row["size"])})
 
 
-def _known_end_steps(opened: OpenSegment, position: int, end: int, version: int) -> Steps[int]:
-    """Return where the first batch begins that consumers of this version of Fetch cannot read; `end` without one."""
-    to_magic, knows_zstd = _MAGIC.get(version, 2), version >= _ZSTD_VERSION
+def _has_zstd(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    has_zstd: NDArray[np.bool_] = rows["codec"] == Codec.ZSTD
+    return has_zstd
+
+
+def _end_steps(
+    opened: OpenSegment, position: int, end: int, is_in: Callable[[NDArray[np.void]], NDArray[np.bool_]]
+) -> Steps[int]:
+    """Return where the first batch begins whose index row is not in; `end` without one."""
     with contextlib.suppress(KafkaFormatError):
         while (run := (yield from opened.run_steps(position, end))) is not None:
             rows = run.index
-            is_foreign = (rows["magic"] > to_magic) | ((rows["codec"] == Codec.ZSTD) & (not knows_zstd))
-            if is_foreign.any():
-                return int(rows["position"][is_foreign.argmax()])
+            is_out = ~is_in(rows)
+            if is_out.any():
+                return int(rows["position"][is_out.argmax()])
             position = run.end_position
             del run, rows  # they may hold a large batch
             yield None

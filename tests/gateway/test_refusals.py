@@ -1,0 +1,114 @@
+"""Partitions whose records old consumers cannot get do not hold up others (KIP-283, "Ensuring Consumer Progress")."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.errors import OffsetOutOfRangeError, UnknownError, UnsupportedVersionError
+
+from endpoints.endpoint_here import SECONDS, connect, serving
+from endpoints.fetched import FOREVER_MS, partitions, read
+from endpoints.requests import Wanted, fetch
+from gateway.gateway_here import gateway_to
+from kafkafmt import Codec
+from kafkafmt.gateway.cluster import Address
+from kafkafmt.gateway.endpoint import Gateway
+from kafkafmt.gateway.options import GatewayOptions
+from kafkafmt.gateway.refusals import Refusal, Refusals
+from kafkafmt.server.topics_file import TopicsFile
+from log.samples import batch, marker, put_segment
+
+ENABLE = "message.downconversion.enable"
+OFF = TopicsFile(Path("topics"), {"off": {ENABLE: "false"}})
+ERROR = {1: UnknownError.errno, 3: UnsupportedVersionError.errno}
+LIMIT = 5000
+Ask = Callable[..., Awaitable[dict[tuple[str, int], Any]]]
+
+
+def run(directory: Path, scenario: Callable[[Ask, Gateway], Awaitable[None]], **options: Any) -> None:
+    """Run a scenario with one client of a gateway to an endpoint."""
+
+    async def main() -> None:
+        async with serving(directory) as here, gateway_to(here.endpoint.address, **options) as (gateway, _):
+            with await connect(gateway.address) as client:
+
+                async def ask(*wanted: Wanted, version: int, **limits: Any) -> dict[tuple[str, int], Any]:
+                    request = fetch(*wanted, **{"max_bytes": LIMIT, **limits})
+                    return partitions(await client.ask(request, version))
+
+                await asyncio.wait_for(scenario(ask, gateway), SECONDS)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_record_larger_than_the_limit_when_a_refused_partition_is_before_it_then_comes(
+    tmp_path: Path, version: int, codec: Codec
+) -> None:
+    put_segment(tmp_path / "off-0", 0, [batch(0, 3, size=400, codec=codec)])
+    put_segment(tmp_path / "big-0", 0, [batch(0, 1, size=9000)])
+
+    async def scenario(ask: Ask, _: Gateway) -> None:
+        wanted = Wanted("off", 0, 0, 1000), Wanted("big", 0, 0, 1000)
+        error_code = ERROR[version] if codec == Codec.NONE else UnknownError.errno
+        for _ in range(2):
+            found = await ask(*wanted, version=version, max_wait_ms=FOREVER_MS)
+            assert [found[topic, 0].error_code for topic in ("off", "big")] == [error_code, 0]
+            assert read(found["big", 0]) == [0]
+        at_end = Wanted("big", 0, 1, 1000)
+        found = await ask(wanted[0], at_end, version=version, max_wait_ms=FOREVER_MS)
+        assert [found[topic, 0].error_code for topic in ("off", "big")] == [error_code, 0]
+        found = await ask(wanted[0]._replace(offset=9), at_end, version=version)
+        assert found["off", 0].error_code == OffsetOutOfRangeError.errno
+
+    run(tmp_path, scenario, topics_file=OFF if codec == Codec.NONE else None)
+
+
+def test_refused_partition_when_its_topic_is_converted_again_then_the_next_fetch_has_its_records(
+    tmp_path: Path,
+) -> None:
+    put_segment(tmp_path / "off-0", 0, [batch(0, 3)])
+
+    async def scenario(ask: Ask, gateway: Gateway) -> None:
+        for _ in range(2):
+            found = await ask(Wanted("off"), version=3)
+            assert found["off", 0].error_code == UnsupportedVersionError.errno
+        await gateway.reload(GatewayOptions(servers=(Address(*gateway.address),)))
+        assert read((await ask(Wanted("off"), version=3))["off", 0]) == [0, 1, 2]
+
+    run(tmp_path, scenario, topics_file=OFF)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_markers_when_another_partition_has_an_error_then_are_passed_over(
+    tmp_path: Path, version: int
+) -> None:
+    put_segment(tmp_path / "off-0", 0, [batch(0, 3)])
+    data = [marker(0, 1, commit=True), batch(1, 2)]
+    put_segment(tmp_path / "t-0", 0, data)
+
+    async def scenario(ask: Ask, _: Gateway) -> None:
+        for other in (Wanted("off", 0, 9), Wanted("off"), Wanted("off")):
+            found = await ask(Wanted("t", 0, 0, len(data[0])), other, version=version)
+            assert found["off", 0].error_code
+            assert read(found["t", 0]) == [1, 2]
+
+    run(tmp_path, scenario, topics_file=OFF)
+
+
+def test_refusal_when_ten_seconds_are_over_then_the_partition_is_requested_again() -> None:
+    now = 0.0
+    refusals = Refusals(clock=lambda: now)
+    refusals.add([Refusal("t", 0, 5, 0, 35), Refusal("u", 0, 5, 0, 35)])
+    assert refusals.error_code("t", 0, 5, 0) == 35
+    assert [refusals.error_code("t", *place) for place in ((0, 6, 0), (0, 5, 1), (1, 5, 0))] == [0, 0, 0]
+    now = 9.0
+    refusals.add([Refusal("u", 0, 6, 0, 35)])
+    now = 10.0
+    assert refusals.error_code("t", 0, 5, 0) == 0
+    assert refusals.error_code("u", 0, 6, 0) == 35
