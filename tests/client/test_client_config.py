@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.errors import KafkaConfigurationError
 
 from kafkafmt.client.client_config import check_security, parse_client_config
+from kafkafmt.client.consumer_config import consumer_config
+from kafkafmt.client.producer_config import producer_config
 from kafkafmt.net import Consumer, Producer, RawConsumer, RawProducer
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -59,8 +62,8 @@ PEM = {
         (KafkaConsumer, {"security.protocol": "ssl"}, USES_TLS),
         (
             KafkaConsumer,
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
-            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+            {"security.protocol": "sasl_ssl", "sasl.mechanism": "gssapi"},
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"},
         ),
     ],
 )
@@ -81,6 +84,14 @@ def test_text_when_parsed_then_is_what_the_client_takes(
         ({"ssl_context": "x"}, "client option 'ssl_context': expected it left out, as it takes no text"),
         ({"value.deserializer": "x"}, "client option 'value.deserializer': expected it left out"),
         ({"sasl.jaas.config": 'x username="u" secret'}, "sasl.jaas.config: expected a PlainLoginModule or"),
+        (
+            {**SCRAM_TLS, "sasl.jaas.config": f'{SCRAM} username="u" password="secret" tokenauth="true";'},
+            "sasl.jaas.config: expected no tokenauth, as delegation tokens are not supported",
+        ),
+        (
+            {**SCRAM_TLS, "sasl.mechanism": "OAUTHBEARER"},
+            "sasl.mechanism=OAUTHBEARER needs sasl_oauth_token_provider, an object,",
+        ),
         ({"ssl.truststore.location": "a", "ssl.truststore.type": "JKS"}, "ssl.truststore.type: expected PEM"),
         (
             {"security.protocol": "SASL_SLL"},
@@ -142,3 +153,23 @@ def test_options_of_security_when_a_client_would_connect_without_it_then_are_ref
 def test_options_of_security_when_they_have_the_values_of_none_then_are_taken() -> None:
     none = {"sasl_mechanism": None, "sasl_plain_password": None, "ssl_context": None}
     check_security({"security_protocol": "PLAINTEXT", **none}, KafkaConsumer.DEFAULT_CONFIG)
+
+
+@pytest.mark.parametrize("client", [Consumer, RawConsumer, Producer, RawProducer])
+def test_unknown_option_of_a_client_then_the_error_names_it_without_its_value(client: type) -> None:
+    message = "unknown client option 'sasl_plain_passwort': did you mean 'sasl_plain_password'?"
+    with pytest.raises((ValueError, KafkaConfigurationError)) as caught:
+        client(sasl_plain_passwort="secret")
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_configuration_of_a_client_when_shown_then_has_no_secrets() -> None:
+    given = {"sasl_plain_password": "secret", "ssl_password": "secret", "sasl_plain_username": "me"}
+    for config in (
+        producer_config(given, Producer.DEFAULT_CONFIG),
+        consumer_config(Consumer.DEFAULT_CONFIG, given),
+    ):
+        assert config["sasl_plain_password"] == "secret"
+        assert "'sasl_plain_username': 'me'" in str(config)
+        assert "secret" not in f"{config} {config!r}"

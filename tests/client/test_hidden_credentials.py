@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from kafka.net.sasl.scram import SaslMechanismScram
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslBytesRequest
@@ -47,3 +48,15 @@ def test_log_of_a_connection_when_it_authenticates_then_has_no_token(
     log.debug("%s Request %d: %s", "connection", 2, ApiVersionsRequest(version=0))
     assert "ApiVersionsRequest" in caplog.text
     assert "wonderland" not in caplog.text
+
+
+def test_log_when_scram_is_used_without_tls_then_does_not_say_that_the_password_is_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    SaslMechanismScram(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="alice",
+        sasl_plain_password="wonderland",
+    )
+    assert not caplog.records

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from kafka.net.manager import KafkaConnectionManager
 
+from kafkafmt._util.tls_files import TlsError
 from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.client.tls import handshake, ssl_context
-from server.security.certificates import Certificates, make_certificates
+from server.security.certificates import Certificates, encrypted_key, make_certificates, revocation_list
 
 TRUSTED, STRANGE = "127.0.0.1", "broker.example.org"
 
@@ -85,3 +87,47 @@ def test_context_then_takes_no_tls_before_1_2(certificates: Certificates) -> Non
     context = ssl_context(config_of(certificates.server_ca))
     assert context is not None
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_files_of_a_client_when_wrong_then_the_error_names_the_one_that_is(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    encrypted = encrypted_key(certificates.client_key, "right", tmp_path / "encrypted.pem")
+    found = []
+    for settings in (
+        {"ssl.keyfile": encrypted},
+        {"ssl.keyfile": encrypted, "ssl.password": "wrong"},
+        {"ssl.keyfile": certificates.server_key},
+        {"ssl.keyfile": certificates.client_key, "ssl.crlfile": certificates.client_ca},
+    ):
+        given = {"ssl.certfile": certificates.client, **settings}
+        with pytest.raises(TlsError) as raised:
+            ssl_context(config_of(certificates.server_ca, **{key: str(one) for key, one in given.items()}))
+        found.append(str(raised.value))
+    assert found == [
+        f"{encrypted}: expected a key without a password, or ssl.key.password (ssl_password), found an encrypted one",
+        f"{encrypted}: the password is not that of the key",
+        f"{certificates.client} and {certificates.server_key}: the key is not that of the certificate",
+        f"{certificates.client_ca}: no revocation list in PEM form",
+    ]
+
+
+def test_key_when_encrypted_then_is_read_with_its_password(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    encrypted = encrypted_key(certificates.client_key, "right", tmp_path / "encrypted.pem")
+    files = {"ssl.certfile": str(certificates.client), "ssl.keyfile": str(encrypted)}
+    assert ssl_context(config_of(certificates.server_ca, **files, **{"ssl.key.password": "right"}))
+
+
+def test_certificate_of_a_broker_when_revoked_then_is_refused_by_all_clients(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """kafka-python's clients get the context, because kafka-python 3.0 cannot read revocation lists."""
+    revocations = tmp_path / "revocations.pem"
+    config = config_of(certificates.server_ca, **{"ssl.crlfile": str(revocations)})
+    revocations.write_bytes(revocation_list(certificates.server_ca))
+    assert connect(certificates, kafka_python_config(config), TRUSTED) == "TLSv1.3"
+    revocations.write_bytes(revocation_list(certificates.server_ca, certificates.server))
+    with pytest.raises(ssl.SSLCertVerificationError, match="revoked"):
+        connect(certificates, config, TRUSTED)

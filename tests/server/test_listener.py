@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
+import structlog
 from kafka.errors import UnknownError
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.consumer import FetchRequest
@@ -23,10 +27,12 @@ from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.down_conversion_memory import Lease
 from kafkafmt.server.listener import Server, listen
 from kafkafmt.server.metrics import Metrics
-from kafkafmt.server.options import ServerOptions
+from kafkafmt.server.options import ServerOptions, TlsOptions
 from kafkafmt.server.request import Handler, Request
+from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.service import Service
 from kafkafmt.server.wire import encode_fetch_response
+from server.security.certificates import make_certificates
 
 SERVED = {ApiKey.ApiVersions: range(5), ApiKey.Fetch: range(13)}
 
@@ -54,6 +60,39 @@ def test_server_when_handlers_are_handed_in_then_answers_by_them() -> None:
         work.close()
 
     asyncio.run(main())
+
+
+def test_client_when_its_certificate_is_refused_then_the_reason_is_a_warning_once(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    strange = ssl.create_default_context(cafile=files.server_ca)
+    strange.load_cert_chain(files.server, files.server_key)
+    tls = tls_context(TlsOptions(files.server, files.server_key, files.client_ca))
+
+    def shake_hands(address: tuple[str, int]) -> None:
+        with (
+            suppress(OSError),
+            socket.create_connection(address, SECONDS) as plain,
+            strange.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            secured.recv(1)
+
+    async def main() -> None:
+        work = BatchWork()
+        service = Service.within(ServerOptions(), {}, Refusing(), work, Metrics())
+        with listen("127.0.0.1", 0) as listener:
+            server = Server(listener, service, tls)
+            serving = asyncio.create_task(server.serve())
+            for _ in range(2):
+                await asyncio.to_thread(shake_hands, server.address)
+            server.drain()
+            await serving
+        work.close()
+
+    with structlog.testing.capture_logs() as events:
+        asyncio.run(main())
+    (event,) = (one for one in events if one["event"] == "TLS failed")
+    assert event["log_level"] == "warning"
+    assert event["error"].startswith("CERTIFICATE_VERIFY_FAILED: self-signed certificate")
 
 
 def ask(address: tuple[str, int]) -> None:

@@ -48,6 +48,10 @@ _ALL = ("-1", "all")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # The mechanisms of SASL that need a name and a password.
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+# The mechanism that needs an object of Python.
+_OAUTH = "OAUTHBEARER"
+# Options whose text may have lower case. kafka-python takes upper case only.
+_UPPER_CASE = ("sasl_mechanism", "security_protocol")
 
 
 def is_secret(name: str) -> bool:
@@ -62,6 +66,14 @@ class Secret(str):
 
     def __repr__(self) -> str:
         return "'[hidden]'"
+
+
+def with_hidden_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with secrets that repr does not show."""
+    return {
+        name: Secret(value) if isinstance(value, str) and is_secret(name) else value
+        for name, value in config.items()
+    }
 
 
 def parse_client_config(
@@ -89,8 +101,8 @@ def parse_client_config(
         elif name == _JAAS_CONFIG:
             config["sasl_plain_username"], password = _credentials(value)
             config["sasl_plain_password"] = Secret(password)
-        elif name == "security_protocol":
-            config[name] = value.upper()  # Kafka's own clients ignore the case, kafka-python does not
+        elif name in _UPPER_CASE:
+            config[name] = value.upper()
         else:
             config[name] = parse_option(name, value, defaults, key)
     for store, kind in (
@@ -102,6 +114,11 @@ def parse_client_config(
                 f"{_dotted(store)}: expected {_dotted(kind)}=PEM beside it, the only type that Python reads"
             )
     _check_security(config, {name: key for name, (key, _) in written.items()}, _dotted, has_identity)
+    if config.get("sasl_mechanism") == _OAUTH:
+        raise ValueError(
+            f"{written['sasl_mechanism'][0]}={_OAUTH} needs sasl_oauth_token_provider, an object, which only clients "
+            "that are made in Python take"
+        )
     return config
 
 
@@ -230,7 +247,11 @@ def _credentials(value: str) -> tuple[str, str]:
     }
     if "username" not in options or "password" not in options:
         raise ValueError(
-            "sasl.jaas.config: expected a PlainLoginModule or ScramLoginModule with username and password; for others "
-            "set kafka-python's sasl_ options"
+            "sasl.jaas.config: expected a PlainLoginModule or ScramLoginModule with username and password; for "
+            "Kerberos set sasl.mechanism=GSSAPI and sasl.kerberos.service.name instead"
+        )
+    if options.get("tokenauth", "").lower() == "true":
+        raise ValueError(
+            "sasl.jaas.config: expected no tokenauth, as delegation tokens are not supported, found tokenauth=true"
         )
     return options["username"], options["password"]

@@ -10,6 +10,8 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaConfigurationError
 from kafka.metrics import MetricConfig, Metrics
 
+from kafkafmt._util.names import unknown_name
+from kafkafmt.client.client_config import with_hidden_secrets
 from kafkafmt.memory.budget import MemoryBudget
 
 log = logging.getLogger(__name__)
@@ -26,10 +28,10 @@ def consumer_config(defaults: Mapping[str, Any], configs: Mapping[str, Any]) -> 
 
     Raises ValueError for a negative size, and TypeError for a size that is no integer and for no MemoryBudget.
     """
-    unknown = configs.keys() - defaults.keys()
-    if unknown:
-        raise KafkaConfigurationError(f"Unrecognized configs: {unknown}")
-    config = {**defaults, **configs}
+    for name in configs:
+        if name not in defaults:
+            raise KafkaConfigurationError(unknown_name("client option", name, defaults))
+    config = with_hidden_secrets({**defaults, **configs})
     reset = config["auto_offset_reset"]
     if reset in _RESET_NAMES:
         log.warning("use auto_offset_reset=%s (%s is deprecated)", _RESET_NAMES[reset], reset)

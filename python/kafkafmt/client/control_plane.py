@@ -24,6 +24,7 @@ from kafka.net.selector import NetworkSelector
 from kafkafmt.client.client_config import PASSWORD_MECHANISMS, check_security
 from kafkafmt.client.credentials import find_refusal
 from kafkafmt.client.handshake import uses_sasl
+from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.client.tls import ssl_context
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class ControlPlane:
         self.config = {**KafkaConnectionManager.DEFAULT_CONFIG, **config, "ssl_context": ssl_context(config)}
         self._socket_options = [*self.config["socket_options"], *_buffer_sizes(self.config)]
         self._net = NetworkSelector(**self.config)
-        self._manager = KafkaConnectionManager(self._net, **{**self.config, "metrics": metrics})
+        self._manager = KafkaConnectionManager(
+            self._net, **{**kafka_python_config(self.config), "metrics": metrics}
+        )
         self.client = KafkaNetClient(net=self._net, manager=self._manager)
         self.cluster: ClusterMetadata = self._manager.cluster
         # The manager does not pass it on. A client asks for topics just after the bootstrap, and waits that long: no

@@ -16,6 +16,8 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslBytesRequest, SaslHandshakeRequest
 
+from kafkafmt.client.kafka_python import sasl_config
+
 # Sends a request of kafka-python, and returns the response.
 Exchange = Callable[[Any], Awaitable[Any]]
 
@@ -81,7 +83,7 @@ async def authenticate(
             f"sasl_mechanism: expected one that the broker has enabled ({', '.join(response.mechanisms)}), found {name}"
         )
     _raise_for(response.error_code)
-    mechanism = get_sasl_mechanism(name)(host=host, **config)
+    mechanism = get_sasl_mechanism(name)(host=host, **sasl_config(config))
     lifetime_ms = 0
     while not mechanism.is_done():
         # A token may come from another server, and SCRAM hashes a password thousands of times.

@@ -2,6 +2,8 @@
 
 At DEBUG one module of it logs each request and response, another one all bytes of a connection as well. The token of
 SASL/PLAIN is the password.
+
+Without TLS it also warns that SCRAM sends credentials in the clear. SCRAM sends no password.
 """
 
 from __future__ import annotations
@@ -9,12 +11,19 @@ from __future__ import annotations
 import logging
 
 _LOGGERS = ("kafka.net.connection", "kafka.protocol.parser")
+_SCRAM_LOGGER = "kafka.net.sasl.scram"
+_UNTRUE = "Exchanging credentials in the clear"
 
 
 def hide_credentials() -> None:
     """Leave out what kafka-python logs of SASL, and of bytes, from now on. A second call does nothing."""
+    logging.getLogger(_SCRAM_LOGGER).addFilter(_is_true)
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_tells_no_credentials)
+
+
+def _is_true(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_UNTRUE)
 
 
 def _tells_no_credentials(record: logging.LogRecord) -> bool:

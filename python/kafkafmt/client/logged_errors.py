@@ -17,9 +17,12 @@ from kafkafmt.client.credentials import REFUSALS
 
 _LOGGER = logging.getLogger("kafka")
 _BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+# Alerts of TLS by which the other side refuses a certificate: ours, or that none was sent.
+_REFUSED_CERTIFICATE = re.compile(r"_ALERT_(?:\w*CERTIFICATE\w*|UNKNOWN_CA)\b")
 _BAD_CREDENTIALS = "SaslAuthenticationFailedError"
-# A transport as kafka-python shows it, with the address of the broker and our port.
-_TRANSPORT = re.compile(r"<Kafka\w+Transport \[(.+?)<-\d+\]>")
+_BAD_MECHANISM = "UnsupportedSaslMechanismError"
+# A transport or a connection as kafka-python shows it, with the address of the broker and our port.
+_CONNECTION = re.compile(r"<Kafka\w+ [^\[]*\[(.+?)<-\d+\][^>]*>")
 _CLOSED = "socket disconnected"
 _SASL_HINT = ", as brokers do if they do not accept a user, a password or a mechanism"
 
@@ -47,6 +50,12 @@ class LoggedError(logging.Handler):
             return f"the broker's certificate is not trusted{cause}"
         if _BAD_CREDENTIALS in self._message:
             return f"the broker refuses the credentials{cause}"
+        if _BAD_MECHANISM in self._message:
+            return f"the broker does not accept the mechanism of SASL{cause}"
+        if _REFUSED_CERTIFICATE.search(self._message):
+            return f"the broker refuses the client's certificate{cause}"
+        if self._message.endswith(_CLOSED):
+            return f"the broker closes the connection{cause}"
         return f"no broker answers: {error}{cause}"
 
     def cause(self, config: Mapping[str, Any]) -> str:
@@ -63,7 +72,9 @@ class LoggedError(logging.Handler):
             return
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
-            self._message = _TRANSPORT.sub(r"\1", record.getMessage().partition("\n")[0])
+            self._message = _CONNECTION.sub(r"\1", record.getMessage().partition("\n")[0])
+        elif isinstance(error, OSError):  # of a socket
+            self._message = str(error)
         else:  # of the decoder of a response: the message names a task of kafka-python
             self._message = f"malformed response: {str(error) or type(error).__name__}"
 

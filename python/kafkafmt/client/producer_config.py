@@ -12,8 +12,10 @@ import kafka.errors as kafka_errors
 from kafka import KafkaProducer
 from kafka.serializer import Serializer, SerializeWrapper
 
+from kafkafmt._util.names import unknown_name
 from kafkafmt.build.estimator import as_estimator
 from kafkafmt.client.accumulator import AccumulatorOptions
+from kafkafmt.client.client_config import with_hidden_secrets
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.types import Codec
 
@@ -47,10 +49,10 @@ def producer_config(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
     Raises ValueError, TypeError and KafkaConfigurationError for options that are unknown, out of range or contradict
     each other.
     """
-    unknown = {name: value for name, value in given.items() if name not in defaults}
-    if unknown:
-        raise ValueError(f"Unrecognized configs: {unknown}")
-    config = {**defaults, **given}
+    for name in given:
+        if name not in defaults:
+            raise ValueError(unknown_name("client option", name, defaults))
+    config = with_hidden_secrets({**defaults, **given})
     _check_types(config)
     for name in ("key_serializer", "value_serializer"):
         if config[name] is not None and not isinstance(config[name], Serializer):

@@ -6,78 +6,52 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from kafkafmt._util.user_errors import UserError
+from kafkafmt._util.tls_files import TlsError, load_authorities, load_identity, load_revocations
 
 _PROTOCOLS = ("SSL", "SASL_SSL")
-_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
-_OPTIONAL = (*_FILES, "ssl_password")
-
-
-class TlsFileError(UserError, ValueError):
-    """A file of certificates or of a key has none that can be used."""
+_EXPECTED_KEY = "a key without a password, or ssl.key.password (ssl_password)"
 
 
 def uses_tls(config: Mapping[str, Any]) -> bool:
     """Return whether the option `security_protocol` asks for TLS."""
-    return config["security_protocol"] in _PROTOCOLS
+    return config.get("security_protocol") in _PROTOCOLS
 
 
 def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
-    """Return the context that the ssl_ options describe; None without TLS.
+    """Return the context that the ssl_ options describe; None without TLS. Options may be missing.
 
-    Raises OSError for a file that cannot be read, and TlsFileError for one that has no certificate or key.
+    Raises OSError for a file that cannot be read, and TlsError for one that has no certificate or key.
     """
     if not uses_tls(config):
         return None
-    if config["ssl_context"] is not None:
+    if config.get("ssl_context") is not None:
         given: ssl.SSLContext = config["ssl_context"]
         return given
-    files = [config[name] for name in _FILES if config.get(name)]
-    for name in files:
-        with Path(name).open("rb"):  # errors of the SSL context do not name the file
-            pass
-    try:
-        return _new_context(config)
-    except ssl.SSLError as error:
-        reason = error.reason or error
-        raise TlsFileError(
-            f"{', '.join(map(str, files))}: {reason}: expected certificates and keys in PEM form"
-        ) from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = config.get("ssl_check_hostname", True)
+    if config.get("ssl_ciphers"):
+        context.set_ciphers(config["ssl_ciphers"])
+    if config.get("ssl_cafile"):
+        load_authorities(context, config["ssl_cafile"])
+    else:
+        context.load_default_certs()
+    if config.get("ssl_certfile"):
+        key, password = config.get("ssl_keyfile"), config.get("ssl_password") or ""
+        load_identity(context, config["ssl_certfile"], key, _EXPECTED_KEY, password)
+    if config.get("ssl_crlfile"):
+        load_revocations(context, config["ssl_crlfile"])
+    return context
 
 
 def check_tls_files(config: Mapping[str, Any]) -> None:
-    """Raise TlsFileError if a file of the ssl_ options is missing or cannot be used. Other options may be missing.
-
-    kafka-python reads the files when it connects, and its errors do not name them.
-    """
-    if uses_tls({"security_protocol": "PLAINTEXT", **config}) and any(map(config.get, _FILES)):
-        try:
-            ssl_context(
-                {"ssl_context": None, "ssl_check_hostname": True, **dict.fromkeys(_OPTIONAL), **config}
-            )
-        except OSError as error:
-            raise TlsFileError(f"{error.filename}: {error.strerror}") from None
-
-
-def _new_context(config: Mapping[str, Any]) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = config["ssl_check_hostname"]
-    if config.get("ssl_ciphers"):
-        context.set_ciphers(config["ssl_ciphers"])
-    if config["ssl_cafile"]:
-        context.load_verify_locations(config["ssl_cafile"])
-    else:
-        context.load_default_certs()
-    if config["ssl_certfile"]:
-        context.load_cert_chain(config["ssl_certfile"], config["ssl_keyfile"], config["ssl_password"])
-    if config["ssl_crlfile"]:
-        context.load_verify_locations(config["ssl_crlfile"])
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    return context
+    """Raise TlsError if a file of the ssl_ options is missing or cannot be used. Options may be missing."""
+    try:
+        ssl_context(config)
+    except OSError as error:
+        raise TlsError(f"{error.filename}: {error.strerror}") from None
 
 
 async def handshake(

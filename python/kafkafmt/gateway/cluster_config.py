@@ -8,8 +8,7 @@ from typing import Any
 from kafka.net.manager import KafkaConnectionManager
 
 from kafkafmt.client.handshake import uses_sasl
-from kafkafmt.client.tls import TlsFileError, ssl_context
-from kafkafmt.server.security.tls import TlsError
+from kafkafmt.client.tls import ssl_context
 from kafkafmt.server.security.users import MECHANISMS, PLAIN
 
 # A response that passes is never held, so its size is limited by nothing but Kafka's protocol.
@@ -48,11 +47,7 @@ def cluster_config(given: Mapping[str, Any]) -> dict[str, Any]:
         "receive_message_max_bytes": _MAX_FRAME_BYTES,
         "max_in_flight_requests_per_connection": _MAX_IN_FLIGHT,
     }
-    try:
-        config["ssl_context"] = ssl_context(config)
-    except TlsFileError as error:
-        raise TlsError(str(error)) from None
-    return config
+    return {**config, "ssl_context": ssl_context(config)}
 
 
 def check_settings(given: Mapping[str, Any]) -> None:

@@ -7,8 +7,6 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from kafkafmt._util.descriptors import raise_limit
 from kafkafmt.gateway.cluster_config import cluster_config
@@ -20,7 +18,7 @@ from kafkafmt.server.listener import listen
 from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.prometheus import PrometheusMetrics, workers_metrics
 from kafkafmt.server.reloading import reloading_at_sighup
-from kafkafmt.server.running import ended_by_signals, serve_metrics
+from kafkafmt.server.running import ended_by_signals, metrics_folder, serve_metrics
 from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.workers import Supervisor
 from kafkafmt.server.yielding import freeze_start
@@ -85,7 +83,7 @@ async def _serve_by_workers(
     with ExitStack() as stack:
         folder, health = None, Health(options)
         if options.metrics is not None:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
+            folder = stack.enter_context(metrics_folder())
             served = workers_metrics(folder)
             serve_metrics(stack, served, options.metrics, options.request_timeout, health.pages())
         open_worker = partial(open_worker_gateway, of_brokers)

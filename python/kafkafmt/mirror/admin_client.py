@@ -11,6 +11,7 @@ from kafka import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
 
 from kafkafmt._util.addresses import host_and_port
+from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.mirror.errors import MirrorError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class AdminClient:
 
     def __init__(self, address: ClusterAddress, config: Mapping[str, Any]) -> None:
         self._address = address
-        self._admin = KafkaAdminClient(**config, kafka_client=self._connect)
+        self._admin = KafkaAdminClient(**kafka_python_config(config), kafka_client=self._connect)
 
     def _connect(self, **config: Any) -> KafkaNetClient:
         self._client = KafkaNetClient(**config)

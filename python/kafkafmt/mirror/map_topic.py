@@ -12,6 +12,7 @@ import kafka.errors as kafka_errors
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
+from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
@@ -85,7 +86,7 @@ class MapTopic:
 
     def _open_consumer(self, isolation: Isolation) -> KafkaConsumer:
         config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}
-        consumer = KafkaConsumer(**config, isolation_level=isolation)
+        consumer = KafkaConsumer(**kafka_python_config(config), isolation_level=isolation)
         consumer.assign([self._partition])
         return consumer
 

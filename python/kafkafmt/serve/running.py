@@ -12,8 +12,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import structlog
 
@@ -32,7 +30,7 @@ from kafkafmt.server.metrics import Metrics
 from kafkafmt.server.node import Node
 from kafkafmt.server.prometheus import PrometheusMetrics, workers_metrics
 from kafkafmt.server.reloading import reloading_at_sighup
-from kafkafmt.server.running import ended_by_signals, serve_metrics
+from kafkafmt.server.running import ended_by_signals, metrics_folder, serve_metrics
 from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.workers import Supervisor
 from kafkafmt.server.yielding import freeze_start
@@ -92,7 +90,7 @@ async def _serve_by_workers(
         stack.enter_context(_state_lock(options))
         folder = None
         if options.metrics is not None:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="kafkafmt-metrics-")))
+            folder = stack.enter_context(metrics_folder())
             serve_metrics(stack, workers_metrics(folder), options.metrics, options.request_timeout)
         async with _group_coordinator(options, listener) as coordinator:
             handlers = coordinator.handlers()

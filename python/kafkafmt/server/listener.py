@@ -26,6 +26,8 @@ from kafkafmt.server.structured_logging import RateLimitedLog, bind_connection
 _log = structlog.get_logger()
 
 _BACKLOG = 1024
+# OpenSSL's reasons for which the certificate of a client is refused.
+_CERTIFICATES = ("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -60,6 +62,7 @@ class Server:
         self._by_host: Counter[str] = Counter()
         self._numbers = itertools.count(1)
         self._accepting: list[asyncio.Task[None]] = []
+        self._failures = RateLimitedLog()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -146,7 +149,7 @@ class Server:
             await self._serve_stream(stream)
         except ssl.SSLError as error:
             self.service.metrics.connection_refused("tls")
-            _log.info("TLS failed", error=error.reason or str(error))
+            self._log_tls(error, stream)
         except (ConnectionError, TimeoutError, EOFError) as error:
             _log.debug("connection ended", error=str(error))
         except (RefusedError, RequestError) as error:
@@ -161,6 +164,15 @@ class Server:
         finally:
             (stream or sock).close()
             self.service.metrics.connection_closed()
+
+    def _log_tls(self, error: ssl.SSLError, stream: Stream | None) -> None:
+        """Log a failed handshake: a certificate that is refused, or that is missing, as a warning."""
+        reason = error.reason or str(error)
+        log = _log.warning if reason in _CERTIFICATES else _log.info
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"{reason}: {error.verify_message}"
+        host = None if stream is None else stream.host
+        self._failures.write(log, (host, reason), "TLS failed", error=reason)
 
     async def _serve_stream(self, stream: Stream) -> None:
         if stream.socket.family != socket.AF_UNIX:

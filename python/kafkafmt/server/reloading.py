@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from kafkafmt._util.ini import IniError
-from kafkafmt.server.security.tls import TlsError
+from kafkafmt._util.tls_files import TlsError
 from kafkafmt.server.topics_file import TopicsFile, stamp_of_file
 
 _log = structlog.get_logger()

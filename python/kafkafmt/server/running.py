@@ -6,6 +6,8 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import structlog
 
@@ -29,6 +31,20 @@ def serve_metrics(
     all_pages = {**client_pages(metrics.clients), **(pages or {})}
     port = stack.enter_context(metrics_server(metrics.registry, host, port, request_timeout, all_pages))
     _log.info("metrics are served", address=host_and_port(host, port))
+
+
+@contextmanager
+def metrics_folder() -> Iterator[Path]:
+    """Yield a new folder in which workers write their metrics. Raises OSError, which says what the folder is for."""
+    try:
+        folder = TemporaryDirectory(prefix="kafkafmt-metrics-")
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"the metrics of workers need a writable folder for temporary files: {error.strerror}",
+        ) from None
+    with folder as path:
+        yield Path(path)
 
 
 @contextmanager

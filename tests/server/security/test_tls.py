@@ -8,16 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
+from kafkafmt._util.tls_files import TlsError
 from kafkafmt.server.options import TlsOptions
-from kafkafmt.server.security.tls import TlsError, tls_context
-from server.security.certificates import Certificates, make_certificates
+from kafkafmt.server.security.tls import tls_context
+from server.security.certificates import Certificates, encrypted_key, make_certificates, revocation_list
 
 
 @pytest.fixture(scope="module")
@@ -83,19 +78,33 @@ def test_client_certificate_when_asked_for_then_only_clients_that_show_one_are_s
     assert connect(options, client) == "TLSv1.3"
 
 
+def test_client_certificate_when_revoked_by_a_list_beside_its_authority_then_is_refused(
+    certificates: Certificates, client: ssl.SSLContext, tmp_path: Path
+) -> None:
+    client.load_cert_chain(certificates.client, certificates.client_key)
+    authority = tmp_path / "ca.pem"
+    options = TlsOptions(certificates.server, certificates.server_key, authority)
+    ca = certificates.client_ca
+    authority.write_bytes(ca.read_bytes() + revocation_list(ca))
+    assert connect(options, client) == "TLSv1.3"
+    authority.write_bytes(ca.read_bytes() + revocation_list(ca, certificates.client))
+    with pytest.raises(ssl.SSLCertVerificationError, match="revoked"):
+        connect(options, client)
+
+
 def test_files_when_wrong_then_the_error_names_them(certificates: Certificates, tmp_path: Path) -> None:
     text = tmp_path / "text.pem"
     text.write_text("no certificate")
-    encrypted = tmp_path / "encrypted.pem"
-    key = load_pem_private_key(certificates.server_key.read_bytes(), None)
-    form = (Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
-    encrypted.write_bytes(key.private_bytes(*form))
+    encrypted = encrypted_key(certificates.server_key, "x", tmp_path / "encrypted.pem")
+    revocations = tmp_path / "revocations.pem"
+    revocations.write_bytes(revocation_list(certificates.client_ca))
     found = {}
     for name, options in {
         "text": TlsOptions(text, certificates.server_key),
         "other key": TlsOptions(certificates.server, certificates.client_key),
         "encrypted": TlsOptions(certificates.server, encrypted),
         "authority": TlsOptions(certificates.server, certificates.server_key, text),
+        "revocations only": TlsOptions(certificates.server, certificates.server_key, revocations),
     }.items():
         with pytest.raises(TlsError) as raised:
             tls_context(options)
@@ -106,6 +115,7 @@ def test_files_when_wrong_then_the_error_names_them(certificates: Certificates, 
         "the key is not that of the certificate",
         "encrypted": f"{encrypted}: expected a key without a passphrase, found an encrypted one",
         "authority": f"{text}: no certificates in PEM form",
+        "revocations only": f"{revocations}: no certificates in PEM form",
     }
 
 

@@ -10,12 +10,14 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import KafkaError
 
+from kafkafmt._util.tls_files import TlsError
 from kafkafmt.client.client_config import parse_client_config
+from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.client.logged_errors import LoggedError
 from kafkafmt.client.producer import Producer
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.client.raw_producer import RawProducer
-from kafkafmt.client.tls import TlsFileError, check_tls_files
+from kafkafmt.client.tls import check_tls_files
 from kafkafmt.scanning.brokers.errors import BrokerError
 from kafkafmt.types import TopicPartition
 
@@ -77,7 +79,7 @@ class ClientConfig:
         known = {
             name: value for name, value in self.config.items() if name in KafkaAdminClient.DEFAULT_CONFIG
         }
-        return self._opened(KafkaAdminClient, {**own, **known})
+        return self._opened(_new_admin, {**own, **known})
 
     def batch_producer(self) -> RawProducer:
         """Create a producer of whole batches. Raises BrokerError if no broker answers."""
@@ -90,7 +92,7 @@ class ClientConfig:
     def _opened(self, client: Callable[..., _Client], config: Mapping[str, Any]) -> _Client:
         try:
             check_tls_files(config)
-        except TlsFileError as error:
+        except TlsError as error:
             raise BrokerError(str(error)) from None
         logged = LoggedError()
         try:
@@ -98,6 +100,10 @@ class ClientConfig:
                 return client(**config)
         except KafkaError as error:
             raise BrokerError(f"{self.bootstrap_servers}: {logged.explain(error, config)}") from None
+
+
+def _new_admin(**config: Any) -> KafkaAdminClient:
+    return KafkaAdminClient(**kafka_python_config(config))
 
 
 def assign(consumer: RawConsumer, positions: Mapping[TopicPartition, int]) -> None:
