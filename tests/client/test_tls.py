@@ -86,7 +86,37 @@ def test_broker_when_its_authority_is_unknown_then_is_refused_also_if_names_are_
 def test_context_then_takes_no_tls_before_1_2(certificates: Certificates) -> None:
     context = ssl_context(config_of(certificates.server_ca))
     assert context is not None
-    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    near, far = socket.socketpair()
+    with far, context.wrap_socket(near, server_hostname=TRUSTED, do_handshake_on_connect=False) as wrapped:
+        assert wrapped.context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_connection_when_a_file_was_replaced_then_uses_the_new_one(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_bytes(certificates.client_ca.read_bytes())
+    config = config_of(authorities)
+    config["ssl_context"] = ssl_context(config)
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+        connect(certificates, config, TRUSTED)
+    authorities.write_bytes(certificates.server_ca.read_bytes())
+    assert connect(certificates, config, TRUSTED) == "TLSv1.3"
+
+
+def test_connection_when_a_file_was_replaced_by_an_unusable_one_then_uses_the_old_one_and_warns_once(
+    certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_bytes(certificates.server_ca.read_bytes())
+    config = config_of(authorities)
+    config["ssl_context"] = ssl_context(config)
+    authorities.write_bytes(b"half")
+    assert [connect(certificates, config, TRUSTED) for _ in range(2)] == ["TLSv1.3"] * 2
+    assert caplog.messages == [
+        "TLS files have changed, and cannot be used; those read before are kept: "
+        f"{authorities}: no certificates in PEM form"
+    ]
 
 
 def test_files_of_a_client_when_wrong_then_the_error_names_the_one_that_is(

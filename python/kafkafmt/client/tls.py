@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from kafkafmt._util.tls_files import TlsError, load_authorities, load_identity, load_revocations
 
+log = logging.getLogger(__name__)
+
 _PROTOCOLS = ("SSL", "SASL_SSL")
+# The options that name files, and the others of TLS.
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+_OTHERS = ("ssl_check_hostname", "ssl_ciphers", "ssl_password")
 _EXPECTED_KEY = "a key without a password, or ssl.key.password (ssl_password)"
 
 
@@ -19,30 +26,85 @@ def uses_tls(config: Mapping[str, Any]) -> bool:
     return config.get("security_protocol") in _PROTOCOLS
 
 
-def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext | None:
+class TlsContext(Protocol):
+    """Makes sockets of TLS, as `ssl.SSLContext` does."""
+
+    def wrap_socket(
+        self, sock: socket.socket, *, server_hostname: str | None, do_handshake_on_connect: bool
+    ) -> ssl.SSLSocket:
+        """Return a socket with TLS."""
+
+
+class FileContext:
+    """The context of the ssl_ options. It reads their files again for the first connection after one has changed.
+
+    If they cannot be used then, as while they are replaced one after another, it keeps what it has read before, and
+    warns.
+
+    Raises as `ssl_context`.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._options = {name: config.get(name) for name in (*_FILES, *_OTHERS)}
+        self._versions = self._found_versions()
+        self._context = _read(self._options)
+
+    def wrap_socket(
+        self, sock: socket.socket, *, server_hostname: str | None, do_handshake_on_connect: bool
+    ) -> ssl.SSLSocket:
+        """Return a socket with TLS, as `ssl.SSLContext.wrap_socket` does."""
+        versions = self._found_versions()
+        if versions != self._versions:
+            try:
+                self._context = _read(self._options)
+            except (OSError, TlsError) as error:
+                log.warning(
+                    "TLS files have changed, and cannot be used; those read before are kept: %s", error
+                )
+            self._versions = versions
+        return self._context.wrap_socket(
+            sock, server_hostname=server_hostname, do_handshake_on_connect=do_handshake_on_connect
+        )
+
+    def _found_versions(self) -> list[tuple[int, int, int] | None]:
+        """Return what changes with each file: its number, its size and its time. None for a file that is not there."""
+        versions: list[tuple[int, int, int] | None] = []
+        for path in filter(None, (self._options[name] for name in _FILES)):
+            try:
+                found = Path(path).stat()
+            except OSError:
+                versions.append(None)
+            else:
+                versions.append((found.st_ino, found.st_size, found.st_mtime_ns))
+        return versions
+
+
+def ssl_context(config: Mapping[str, Any]) -> TlsContext | None:
     """Return the context that the ssl_ options describe; None without TLS. Options may be missing.
 
     Raises OSError for a file that cannot be read, and TlsError for one that has no certificate or key.
     """
     if not uses_tls(config):
         return None
-    if config.get("ssl_context") is not None:
-        given: ssl.SSLContext = config["ssl_context"]
-        return given
+    given: TlsContext | None = config.get("ssl_context")
+    return FileContext(config) if given is None else given
+
+
+def _read(options: Mapping[str, Any]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = config.get("ssl_check_hostname", True)
-    if config.get("ssl_ciphers"):
-        context.set_ciphers(config["ssl_ciphers"])
-    if config.get("ssl_cafile"):
-        load_authorities(context, config["ssl_cafile"])
+    context.check_hostname = options["ssl_check_hostname"] is not False
+    if options["ssl_ciphers"]:
+        context.set_ciphers(options["ssl_ciphers"])
+    if options["ssl_cafile"]:
+        load_authorities(context, options["ssl_cafile"])
     else:
         context.load_default_certs()
-    if config.get("ssl_certfile"):
-        key, password = config.get("ssl_keyfile"), config.get("ssl_password") or ""
-        load_identity(context, config["ssl_certfile"], key, _EXPECTED_KEY, password)
-    if config.get("ssl_crlfile"):
-        load_revocations(context, config["ssl_crlfile"])
+    if options["ssl_certfile"]:
+        key, password = options["ssl_keyfile"], options["ssl_password"] or ""
+        load_identity(context, options["ssl_certfile"], key, _EXPECTED_KEY, password)
+    if options["ssl_crlfile"]:
+        load_revocations(context, options["ssl_crlfile"])
     return context
 
 
@@ -55,7 +117,7 @@ def check_tls_files(config: Mapping[str, Any]) -> None:
 
 
 async def handshake(
-    loop: asyncio.AbstractEventLoop, context: ssl.SSLContext, connected: socket.socket, host: str
+    loop: asyncio.AbstractEventLoop, context: TlsContext, connected: socket.socket, host: str
 ) -> ssl.SSLSocket:
     """Return a connected, non-blocking socket with TLS, after the handshake. Closes the socket if that fails."""
     wrapped = context.wrap_socket(connected, server_hostname=host.rstrip("."), do_handshake_on_connect=False)
