@@ -46,6 +46,9 @@ class OneTopicCluster:
     def partitions(self, _: object) -> list[TopicPartition]:
         return [PARTITION]
 
+    def partition_counts(self, _: object) -> dict[str, int]:
+        return {"t": 1}
+
     def describe_topics(self, _: object) -> dict[str, TopicConfig]:
         return {"t": TopicConfig(1)}
 

@@ -158,11 +158,12 @@ class ReplayClusterTarget:
         wanted = dict(partitions)
         if self._only_topic is not None:
             wanted = {self._only_topic: max(partitions.values())}
-        there = cluster.describe_topics(wanted)
+        there = cluster.partition_counts(wanted)
         for topic, count in wanted.items():
             if topic not in there:
                 cluster.create_topic(topic, TopicConfig(count))
-        return {topic: found.partitions or 1 for topic, found in cluster.describe_topics(wanted).items()}
+        counts: dict[str, int] = cluster.partition_counts(wanted)
+        return counts
 
     def _target_of(self, source: TopicPartition, key: bytes | None) -> TopicPartition:
         from _kafkafmt.client.murmur2 import murmur2

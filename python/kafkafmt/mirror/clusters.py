@@ -9,6 +9,7 @@ from uuid import UUID
 import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
+import structlog
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
@@ -25,9 +26,10 @@ from kafkafmt.mirror.admin_client import AdminClient, UnansweredError, Unreachab
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.types import TopicPartition
 
+_log = structlog.get_logger()
+
 # A mirror fails after this time if its cluster does not answer at the start.
 _BOOTSTRAP_MS = 5000
-_OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 _ALTERED = "OK"
 _READ_ONLY_HINT = " (kafkafmt serve takes records only with --allow-produce)"
 # The protocol types of groups that commit offsets: of consumers, and of Kafka Streams (KIP-1071). A group that only
@@ -111,6 +113,9 @@ class MirrorCluster:
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
         self.id = str(self._admin.cluster.cluster_id)
         self.brokers = max(len(self._admin.cluster.brokers()), 1)
+        self._undescribed: set[str] = (
+            set()
+        )  # topics that a warning named, as their configuration cannot be read
 
     def config_of(self, client: Any) -> dict[str, Any]:
         """Return the keyword arguments for a client class of kafka-python, or a subclass of one."""
@@ -152,34 +157,46 @@ class MirrorCluster:
             for partition in found["partitions"]
         ]
 
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions by name, without topics that do not exist."""
+        asked = sorted(names)
+        return {
+            found["name"]: len(found["partitions"])
+            for found in (self._admin.describe_topics(asked) if asked else ())
+            if not found["error_code"]
+        }
+
     def describe_topics(self, names: Iterable[str], *, own: bool = True) -> dict[str, TopicConfig]:
         """Return the configuration of the topics of these names that exist.
 
+        A topic whose configuration cannot be read is left out: its configuration is not known. A warning names it once.
+        Raises UnansweredError if a broker cannot answer now.
+
         own: only properties that were set for the topic itself; else all properties, defaults included.
         """
-        asked = sorted(names)
-        if not asked:
-            return {}
-        there = {
-            found["name"]: len(found["partitions"])
-            for found in self._admin.describe_topics(asked)
-            if not found["error_code"]
-        }
-        if not there:
-            return {}
-        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
-        configs = self._admin.describe_configs(resources, config_filter="modified" if own else "all")["topic"]
-        return {
-            name: TopicConfig(
-                count,
-                {
-                    key: config["value"]
-                    for key, config in configs.get(name, {}).items()
-                    if config["value"] is not None and (not own or config["config_source"] == _OWN_CONFIG)
-                },
+        counts = self.partition_counts(names)
+        described = {}
+        refused: dict[str, kafka_errors.KafkaError] = {}
+        for name, found in (self._admin.describe_topic_configs(counts, own=own) if counts else {}).items():
+            if not isinstance(found, kafka_errors.KafkaError):
+                described[name] = TopicConfig(counts[name], found)
+            elif isinstance(found, kafka_errors.UnknownTopicOrPartitionError):
+                continue  # deleted meanwhile
+            elif isinstance(found, kafka_errors.RetriableError):
+                raise UnansweredError(
+                    f"{self.address}: the configuration of topic {name} could not be read: {found}"
+                )
+            else:
+                refused[name] = found
+        if new := sorted(refused.keys() - self._undescribed):
+            self._undescribed.update(new)
+            _log.warning(
+                "the configuration of topics is not known: DescribeConfigs was refused",
+                cluster=str(self.address),
+                topics=new,
+                error=str(refused[new[0]]),
             )
-            for name, count in there.items()
-        }
+        return described
 
     def create_topic(
         self, name: str, topic: TopicConfig, *, replication_factor: int = -1, only_checks: bool = False

@@ -40,7 +40,8 @@ class MapTopic:
 
     def create(self) -> None:
         """Create the topic if it is missing. Raises MirrorError."""
-        self._cluster.create_topic(self._name, TopicConfig(1, {"cleanup.policy": "compact"}))
+        if not self._exists():  # one that exists needs no right to create it
+            self._cluster.create_topic(self._name, TopicConfig(1, {"cleanup.policy": "compact"}))
 
     def read_on(self, patience: float = _PATIENCE_SECONDS) -> Iterator[Any]:
         """Yield the records that were written since the last call; the first call begins at the first record.
@@ -49,7 +50,7 @@ class MapTopic:
         records that were yielded are not yielded again.
         """
         if self._consumer is None:
-            if not self._cluster.describe_topics([self._name]):
+            if not self._exists():
                 return
             self._consumer = self._open_consumer(self._isolation)
             self._consumer.seek_to_beginning(self._partition)
@@ -82,6 +83,9 @@ class MapTopic:
             self._consumer.close()
         if self._producer is not None:
             self._producer.close(_SAVE_SECONDS)
+
+    def _exists(self) -> bool:
+        return bool(self._cluster.partition_counts([self._name]))
 
     def _open_consumer(self, isolation: Isolation) -> KafkaConsumer:
         config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}

@@ -134,7 +134,9 @@ class ClusterTarget(Target):
         new = {name: topic for name, topic in topics.items() if again or self._topics.get(name) != topic}
         if not new:
             return
-        there = self._cluster.describe_topics(new)
+        there = self._cluster.partition_counts(new)
+        synced = [name for name, topic in new.items() if self._syncs_topics and topic.is_known]
+        found = self._cluster.describe_topics(synced)
         for name, topic in new.items():
             partitions = topic.config.partitions or 1
             configs = {key: value for key, value in topic.config.configs.items() if key not in _NOT_COPIED}
@@ -142,12 +144,14 @@ class ClusterTarget(Target):
             if name not in there:
                 self._cluster.create_topic(name, wanted)
                 continue
-            if (there[name].partitions or 0) < partitions:
+            if there[name] < partitions:
                 self._cluster.add_partitions(name, partitions)
-            if self._syncs_topics and topic.is_known:
-                self._sync_config(name, there[name].configs, wanted.configs)
+            if name in found:
+                self._sync_config(name, found[name].configs, wanted.configs)
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
-        for name, config in self._cluster.describe_topics(new, own=False).items():
+        described = self._cluster.describe_topics(new, own=False)
+        for name, count in self._cluster.partition_counts(new).items():
+            config = described.get(name, TopicConfig(count))
             if self._configured.get(name) != config:
                 self._sender.configure_topic(name, config)
                 self._configured[name] = config
