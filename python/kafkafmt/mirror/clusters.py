@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import kafka.errors as kafka_errors
+import structlog
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
-import structlog
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
@@ -24,6 +24,7 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.admin_client import AdminClient, UnansweredError, UnreachableError
 from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.refusals import naming_refusals
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -70,7 +71,7 @@ class ActiveGroupError(MirrorError):
 
 
 class ConfigRefusedError(MirrorError):
-    """A topic was not created, because a broker refuses its configuration."""
+    """A topic was not created or not configured, because a broker refuses its configuration."""
 
 
 class _AnyClient:
@@ -245,7 +246,10 @@ class MirrorCluster:
             ) from None
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set properties of a topic, or reset those that are None (KIP-339). Raises MirrorError if that fails."""
+        """Set properties of a topic, or reset those that are None (KIP-339).
+
+        Raises ConfigRefusedError if a broker refuses that, and UnansweredError if it may succeed later.
+        """
         configs = {
             key: (AlterConfigOp.DELETE if value is None else AlterConfigOp.SET, value)
             for key, value in changes.items()
@@ -253,10 +257,14 @@ class MirrorCluster:
         resource = ConfigResource(ConfigResourceType.TOPIC, name, configs)
         try:
             outcome = self._admin.alter_configs([resource], raise_on_unknown=False)["topic"][name]
+        except kafka_errors.RetriableError as error:
+            raise UnansweredError(
+                f"{self.address}: topic {name} could not be configured: {_text(error)}"
+            ) from None
         except (kafka_errors.KafkaError, ValueError) as error:
             outcome = _text(error)
         if outcome != _ALTERED:
-            raise MirrorError(f"{self.address}: topic {name} could not be configured: {outcome}")
+            raise ConfigRefusedError(f"{self.address}: topic {name} could not be configured: {outcome}")
 
     def bounds(
         self, topic_partitions: Iterable[TopicPartition], *, is_committed: bool = False
@@ -302,17 +310,22 @@ class MirrorCluster:
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
         """Return the offset after the last record; None if the partition does not exist."""
         asked = KafkaTopicPartition(*topic_partition)
+        tried = f"reading the end of partition {topic_partition}"
         try:
-            found = self._admin.list_partition_offsets({asked: OffsetSpec.LATEST})
+            with naming_refusals(self.address, tried, "Describe", topic_partition.topic):
+                found = self._admin.list_partition_offsets({asked: OffsetSpec.LATEST})
         except kafka_errors.UnknownTopicOrPartitionError:
             return None
         return int(found[asked].offset)
 
     def consumer_groups(self) -> list[str]:
-        """Return the names of all groups of consumers and of Kafka Streams. Raises KafkaError."""
-        return sorted(
-            one["group_id"] for one in self._admin.list_groups() if one["protocol_type"] in _OFFSET_PROTOCOLS
-        )
+        """Return the names of all groups of consumers and of Kafka Streams. Raises KafkaError.
+
+        Brokers leave out groups on which the user lacks the right Describe.
+        """
+        with naming_refusals(self.address, "listing the groups", "Describe"):
+            found = self._admin.list_groups()
+        return sorted(one["group_id"] for one in found if one["protocol_type"] in _OFFSET_PROTOCOLS)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group, by partition. Raises KafkaError."""
@@ -320,12 +333,14 @@ class MirrorCluster:
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what a group has committed, by partition. Raises KafkaError."""
-        found = self._admin.list_group_offsets({group: None})[group]
+        with naming_refusals(self.address, f"reading the offsets of group {group}", "Describe", group):
+            found = self._admin.list_group_offsets({group: None})[group]
         return {TopicPartition(*one): committed for one, committed in found.items() if committed.offset >= 0}
 
     def group_members(self, group: str) -> set[str]:
         """Return the ids of the members that a group has now. Raises KafkaError."""
-        found = self._admin.describe_groups([group])[group]
+        with naming_refusals(self.address, "reading the members of the group", "Describe", group):
+            found = self._admin.describe_groups([group])[group]
         return {member["member_id"] for member in found["members"]}
 
     def commit_group_offsets(
@@ -343,7 +358,8 @@ class MirrorCluster:
             KafkaTopicPartition(*one): OffsetAndMetadata(at, texts.get(one, ""), -1)
             for one, at in offsets.items()
         }
-        errors = self._admin.alter_group_offsets(group, commits)
+        with naming_refusals(self.address, "committing the offsets of the group", "Read", group):
+            errors = self._admin.alter_group_offsets(group, commits)
         for topic_partition, error in errors.items():
             if error is not kafka_errors.NoError:
                 name = TopicPartition(*topic_partition)
@@ -351,7 +367,9 @@ class MirrorCluster:
                     raise ActiveGroupError(f"{self.address}: group {group} has members")
                 if issubclass(error, kafka_errors.RetriableError):
                     raise error(f"{self.address}: {name} of group {group}")
-                raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}")
+                is_denied = error is kafka_errors.TopicAuthorizationFailedError
+                hint = f": this user needs the right Read on topic {name.topic}" if is_denied else ""
+                raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}{hint}")
 
     def close(self) -> None:
         """Close the connections."""

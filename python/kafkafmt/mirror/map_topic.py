@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.refusals import naming_refusals
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
 
@@ -54,7 +55,8 @@ class MapTopic:
                 return
             self._consumer = self._open_consumer(self._isolation)
             self._consumer.seek_to_beginning(self._partition)
-        yield from self._records(self._consumer, patience)
+        with self._naming_refusals():
+            yield from self._records(self._consumer, patience)
 
     def uncommitted(self) -> Iterator[Any]:
         """Yield the records after those of `read_on`, of transactions that are open or were aborted, too."""
@@ -66,16 +68,18 @@ class MapTopic:
                 consumer.seek_to_beginning(self._partition)
             else:
                 consumer.seek(self._partition, position)
-            yield from self._records(consumer, _PATIENCE_SECONDS)
+            with self._naming_refusals():
+                yield from self._records(consumer, _PATIENCE_SECONDS)
 
     def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records, keys and values, and wait until they are durable. Raises KafkaError, and MirrorError."""
         if self._producer is None:
             self.create()
             self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
-        futures = [self._producer.send(self._name, value, key=key, partition=0) for key, value in records]
-        for future in futures:
-            future.get(_SAVE_SECONDS)
+        with naming_refusals(self._cluster.address, "writing the offset map", "Write", self._name):
+            futures = [self._producer.send(self._name, value, key=key, partition=0) for key, value in records]
+            for future in futures:
+                future.get(_SAVE_SECONDS)
 
     def close(self) -> None:
         """Close the connections."""
@@ -83,6 +87,9 @@ class MapTopic:
             self._consumer.close()
         if self._producer is not None:
             self._producer.close(_SAVE_SECONDS)
+
+    def _naming_refusals(self) -> AbstractContextManager[None]:
+        return naming_refusals(self._cluster.address, "reading the offset map", "Read", self._name)
 
     def _exists(self) -> bool:
         return bool(self._cluster.partition_counts([self._name]))

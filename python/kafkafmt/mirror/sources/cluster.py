@@ -40,6 +40,7 @@ from kafkafmt.mirror.protocols import (
     SourceRun,
     SourceTopic,
 )
+from kafkafmt.mirror.refusals import naming_refusals
 from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
@@ -259,7 +260,8 @@ class ClusterSource(Source):
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         try:
-            polled = self._consumer.poll_runs(timeout * 1000)
+            with naming_refusals(self._address, "reading records", "Read"):
+                polled = self._consumer.poll_runs(timeout * 1000)
         except CorruptFetchedBatchError as error:
             yield SourceDamage(error.topic_partition, error.offset, error.next_offset, str(error))
             return

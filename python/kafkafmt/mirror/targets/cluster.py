@@ -18,6 +18,7 @@ import numpy as np
 import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.clusters import ConfigRefusedError
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic, Target
@@ -118,6 +119,7 @@ class ClusterTarget(Target):
         self._settings, self._names = options.topic_settings, options.names
         self._syncs_topics = options.syncs_topics
         self._configured: dict[str, TopicConfig] = {}
+        self._refused_changes: dict[str, dict[str, str | None]] = {}  # of topics, as a warning has named them
         self._restarts_recreated, self._appends = options.restarts_recreated, options.appends
         self._restarted: set[TopicPartition] = set()
         self._known_topics: dict[str, bool] = {}
@@ -165,7 +167,12 @@ class ClusterTarget(Target):
         }
         changes |= dict.fromkeys(key for key in found if key not in wanted and key not in _NOT_COPIED)
         if changes:
-            self._cluster.alter_topic(name, changes)
+            try:
+                self._cluster.alter_topic(name, changes)
+            except ConfigRefusedError as error:
+                log = _log.debug if self._refused_changes.get(name) == changes else _log.warning
+                log("the configuration of a topic was not synced", error=str(error))
+                self._refused_changes[name] = changes
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         if topic_id is None:
