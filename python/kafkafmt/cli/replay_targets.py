@@ -92,7 +92,7 @@ class ReplayClusterTarget:
         if address.expressions or len(address.topics) > 1:
             raise ReplayError(f"{address}: expected at most one topic after the slash")
         self._only_topic = address.topics[0] if address.topics else None
-        self._repartitions = repartitions
+        self._address, self._repartitions = address, repartitions
         self._gathered: defaultdict[TopicPartition, list[NewRecord]] = defaultdict(list)
         self._sizes: defaultdict[TopicPartition, int] = defaultdict(int)
         self._gathered_bytes = self._under_way_bytes = 0
@@ -191,6 +191,9 @@ class ReplayClusterTarget:
         self._under_way_bytes += size
 
     def _await_oldest(self) -> None:
+        from kafkafmt.mirror.refusals import naming_refusals
+
         future, size = self._under_way.popleft()
-        future.get()
+        with naming_refusals(self._address, "writing records", "Write"):
+            future.get()
         self._under_way_bytes -= size

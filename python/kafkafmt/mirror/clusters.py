@@ -14,6 +14,7 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
+from kafkafmt._util.names import some_names
 from kafkafmt.client.client_config import parse_client_config, underscored
 from kafkafmt.client.control_plane import check_credentials
 from kafkafmt.client.logged_errors import LoggedError
@@ -265,6 +266,25 @@ class MirrorCluster:
             outcome = _text(error)
         if outcome != _ALTERED:
             raise ConfigRefusedError(f"{self.address}: topic {name} could not be configured: {outcome}")
+
+    def ensure_alterable(self, names: Iterable[str]) -> None:
+        """Raise MirrorError if the user may not set properties of topics with these names. They may be missing.
+
+        Brokers before 2.3 are not asked: they have no IncrementalAlterConfigs.
+        """
+        change = {"retention.ms": (AlterConfigOp.SET, "-1")}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name, change) for name in names]
+        try:
+            outcomes = self._admin.alter_configs(
+                resources, validate_only=True, raise_on_unknown=False, incremental=True
+            )
+        except kafka_errors.IncompatibleBrokerVersion:
+            return
+        denied = str(kafka_errors.TopicAuthorizationFailedError())
+        if refused := sorted(name for name, found in outcomes["topic"].items() if found.startswith(denied)):
+            raise MirrorError(
+                f"{self.address}: this user needs the right AlterConfigs on {some_names(refused)}"
+            )
 
     def bounds(
         self, topic_partitions: Iterable[TopicPartition], *, is_committed: bool = False

@@ -69,7 +69,8 @@ class Heartbeats:
         self._clusters = (source, target)
         self._producers: list[Producer] = []
         for cluster in self._clusters:
-            if not cluster.partition_counts([HEARTBEATS_TOPIC]):  # one that exists needs no right to create it
+            # A topic that exists needs no right to create it.
+            if not cluster.partition_counts([HEARTBEATS_TOPIC]):
                 cluster.create_topic(HEARTBEATS_TOPIC, TopicConfig(1, {"cleanup.policy": "compact"}))
 
     def __call__(self) -> bool:
