@@ -467,7 +467,9 @@ class Mirror:
         self._target.drain(self._options.shutdown_timeout)
         self._collect()
         self._target.finish(self._started)
-        self._commit(is_last=True, has_failed=has_failed)
-        self._begin_lost_again()
-        self._collect_gone()
-        self.measure_lag()
+        try:
+            self._commit(is_last=True, has_failed=has_failed)
+            self._begin_lost_again()
+            self._collect_gone()
+        finally:
+            self.measure_lag()
