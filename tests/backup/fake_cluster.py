@@ -32,6 +32,9 @@ class RestartingCluster:
     def topic_ids(self, _: object) -> dict[str, Any]:
         return {}
 
+    def partition_counts(self, _: object) -> dict[str, int]:
+        return {"t": 1}
+
     def describe_topics(self, _: object, *, own: bool = True) -> dict[str, TopicConfig]:
         return {"t": TopicConfig(1, {} if own else self._configs)}
 

@@ -187,20 +187,26 @@ class Cluster:
 
     def hide_config(self, topic: str) -> None:
         """Let anyone read, write and describe the topic, and so nobody describe its configuration."""
+        self.allow_only(topic, ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DESCRIBE)
+
+    def allow_only(
+        self, name: str, *operations: ACLOperation, kind: ACLResourceType = ACLResourceType.TOPIC
+    ) -> None:
+        """Let anyone do this with the topic, or another thing of that kind, and nothing else."""
         creations = [
             CreateAclsRequest.AclCreation(
-                resource_type=ACLResourceType.TOPIC,
-                resource_name=topic,
+                resource_type=kind,
+                resource_name=name,
                 principal="User:*",
                 host="*",
                 operation=operation,
                 permission_type=ACLPermissionType.ALLOW,
             )
-            for operation in (ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DESCRIBE)
+            for operation in operations
         ]
         for answer in self.broker.request(CreateAclsRequest(creations=creations), 1).results:
             if answer.error_code:
-                raise BrokerRefusalError(f"hide {topic}", answer.error_code, answer.error_message)
+                raise BrokerRefusalError(f"allow {name}", answer.error_code, answer.error_message)
 
     # What came of it
 

@@ -172,6 +172,7 @@ def test_configuration_when_a_gateway_runs_then_applies(users_gateway: EndpointP
 
 @pytest.mark.broker
 def test_check_then_tells_brokers_releases_and_limits(broker: Broker) -> None:
+    broker.create_topic("checked", 1)
     done = run_process("gateway", f"kafka://{broker.bootstrap}", "--check", "--advertise", "localhost:9192")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -180,6 +181,7 @@ def test_check_then_tells_brokers_releases_and_limits(broker: Broker) -> None:
     said = "\n".join(lines)
     assert f"{broker.bootstrap}: connected (PLAINTEXT)" in said
     assert f"broker {broker.node_id} at {broker.bootstrap}: connected" in said
+    assert re.search(r"^ok +topics: \d+ visible to this user$", said, re.MULTILINE)
     assert re.search(r"the cluster answers as Kafka 4\.\d", said)
     for release in ("0.8.2", "0.9.0", "0.10.0", "0.10.1"):
         assert f"clients of Kafka {release}: through the gateway only (directly refused: " in said

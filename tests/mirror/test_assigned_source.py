@@ -20,6 +20,7 @@ from kafkafmt.mirror.sources.assigned import AssignedClusterSource
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.types import TopicPartition
+from mirror.folders import KEPT
 
 PARTITION = TopicPartition("t", 0)
 MOST_POLLS = 20
@@ -46,8 +47,18 @@ class OneTopicCluster:
     def partitions(self, _: object) -> list[TopicPartition]:
         return [PARTITION]
 
+    def partition_counts(self, _: object) -> dict[str, int]:
+        return {"t": 1}
+
     def describe_topics(self, _: object) -> dict[str, TopicConfig]:
         return {"t": TopicConfig(1)}
+
+
+class HidingCluster(OneTopicCluster):
+    """Its user lacks the right DescribeConfigs."""
+
+    def describe_topics(self, _: object) -> dict[str, TopicConfig]:
+        return {}
 
 
 class IdleConsumer:
@@ -143,3 +154,13 @@ def test_topic_when_created_again_while_a_mirror_takes_all_partitions_then_is_be
     consumer.on_poll = poll
     mirror.run()
     assert target.begun == ids
+
+
+def test_topic_when_its_configuration_is_hidden_then_it_is_not_known_and_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster.RawConsumer", IdleConsumer)
+    options = MirrorOptions(parse_address("kafka://source:9092"), tmp_path, shares_partitions=False)
+    cluster: Any = HidingCluster()
+    source = AssignedClusterSource(cluster, options.selection, options, None)
+    assert source.topics() == {"t": SourceTopic(TopicConfig(1, KEPT), is_known=False)}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any, cast
 
 import kafka.errors as kafka_errors
 import pytest
 
-from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror import heartbeats
 from kafkafmt.mirror.aliases import Aliases
 from kafkafmt.mirror.background import Background, Task
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.heartbeats import Heartbeats
 from logged_events import logged_events
 
@@ -25,10 +26,11 @@ class Calls:
         self._errors = list(errors)
         self.has_succeeded = threading.Event()
 
-    def __call__(self) -> None:
+    def __call__(self) -> bool:
         if self._errors:
             raise self._errors.pop(0)
         self.has_succeeded.set()
+        return True
 
 
 @pytest.mark.parametrize(
@@ -44,11 +46,31 @@ def test_task_when_it_raises_then_is_called_again_and_the_first_failure_is_logge
 ) -> None:
     calls = Calls(error, error)
     with logged_events("kafkafmt.mirror.background") as events:
-        with Background([Task("writing heartbeats", 0.001, calls)], is_following=True):
+        with Background([Task("writing heartbeats", 0.001, calls)], [], is_following=True):
             assert calls.has_succeeded.wait(SECONDS)
         assert [one["log_level"] for one in events] == [level, "debug"]
         assert events[0]["event"] == "writing heartbeats failed, and is tried again"
         assert ("exc_info" in events[0]) == (level == "error")
+
+
+@pytest.mark.parametrize("is_following", [False, True])
+@pytest.mark.parametrize("end", [True, False, MirrorError("refused")])
+def test_task_when_it_fails_at_the_end_of_the_mirror_then_is_named(
+    end: bool | MirrorError, is_following: bool
+) -> None:
+    """A mirror that follows ends at any moment, and the next one calls the task again."""
+    outcomes = {threading.current_thread(): end}
+
+    def call() -> bool:
+        outcome = outcomes.get(threading.current_thread(), True)
+        if isinstance(outcome, MirrorError):
+            raise outcome
+        return outcome
+
+    failed: list[str] = []
+    with Background([Task("sync", SECONDS, call, runs_last=True)], failed, is_following=is_following):
+        pass
+    assert failed == ([] if end is True or is_following else ["sync"])
 
 
 class Cluster:
@@ -57,8 +79,8 @@ class Cluster:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def create_topic(self, name: str, topic: TopicConfig) -> None:
-        """It exists."""
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(names, 1)
 
     def config_of(self, client: object) -> dict[str, Any]:
         return {"name": self.name}

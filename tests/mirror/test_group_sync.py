@@ -103,7 +103,7 @@ def test_sync_when_groups_are_refused_then_the_others_are_synced_and_each_failur
     }
     synced = sync(source, target)
     with logged_events("kafkafmt.mirror.group_sync") as events:
-        synced()
+        assert not synced()
         assert target.groups == {"c": {B: 1040}, "d": {B: 1040}}
         assert failures(events) == [("warning", "a"), ("warning", "b")]
         events.clear()
@@ -130,10 +130,10 @@ def test_groups_when_a_named_one_is_not_at_the_source_then_warns_once_until_it_i
     synced = sync(source, target, GroupSelection.parsed("one,two,three.*"))
     with logged_events("kafkafmt.mirror.group_sync") as events:
         for _ in range(2):
-            synced()
+            assert not synced()
         assert failures(events) == [("warning", "two")]
         source.groups["two"] = {A: 1}
-        synced()
+        assert synced()
     assert len(failures(events)) == 1
     assert target.groups.keys() == {"one", "two"}
 

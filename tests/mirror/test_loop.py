@@ -11,6 +11,7 @@ import pytest
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.mirror.admission import Admission
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
@@ -80,6 +81,20 @@ class InterruptedTarget(FailingTarget):
     error = KeyboardInterrupt()
 
 
+class UnsavedTarget(FailingTarget):
+    """Can save nothing, either, after that."""
+
+    has_failed = False
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        self.has_failed = True
+        raise self.error
+
+    def make_durable(self) -> None:
+        if self.has_failed:
+            raise MirrorError("the offset map may not be written")
+
+
 def mirror_to(
     target_of: type[RefusingTarget | FailingTarget], folder: Path, *, appends: bool = False
 ) -> Mirror:
@@ -131,3 +146,12 @@ def test_batches_when_the_target_fails_to_take_them_then_no_position_after_them_
     with pytest.raises(type(target.error)):
         mirror.run()
     assert target.kept.get(PARTITION, 0) == 0
+
+
+def test_lag_when_the_mirror_fails_and_can_save_nothing_then_has_what_was_not_mirrored(
+    tmp_path: Path,
+) -> None:
+    mirror = mirror_to(UnsavedTarget, tmp_path)
+    with pytest.raises(MirrorError, match="the offset map"):
+        mirror.run()
+    assert mirror.statistics.lag == {PARTITION: 10}

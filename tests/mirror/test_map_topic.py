@@ -13,6 +13,7 @@ from client.cluster import Cluster
 from kafkafmt.mirror import map_topic
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.map_topic import MapTopic
 from kafkafmt.mirror.offset_stores import TopicOffsetMapStore
 from kafkafmt.mirror.provenance_topic import TopicProvenanceStore
@@ -28,11 +29,13 @@ READS = {
 class Leaderless:
     """A cluster with a topic of three records, and a consumer of it. The partition has lost its leader."""
 
+    address = "kafka://east:9092"
+
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def describe_topics(self, names: Iterable[str]) -> dict[str, None]:
-        return dict.fromkeys(names)
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(names, 1)
 
     def end_offset(self, topic_partition: TopicPartition) -> int:
         return 3
@@ -71,6 +74,20 @@ def test_read_when_the_partition_has_no_leader_then_ends_with_an_error(
     with pytest.raises(kafka_errors.KafkaTimeoutError, match=r"map: .* up to offset 3, .* no leader"):
         read(cast("Any", cluster))
     assert 30 <= cluster.seconds <= 35
+
+
+class ClusterWithTopic:
+    """A cluster that has the topic. Its user lacks the right Create."""
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(names, 1)
+
+    def create_topic(self, name: str, topic: object) -> None:
+        raise MirrorError(f"topic {name} could not be created")
+
+
+def test_topic_when_it_exists_then_needs_no_right_to_create_it() -> None:
+    MapTopic("map", cast("Any", ClusterWithTopic()), "read_committed").create()
 
 
 @pytest.fixture

@@ -69,4 +69,6 @@ def test_mirror_when_a_named_topic_does_not_exist_then_a_line_says_that_it_waits
 ) -> None:
     with logged_events(MODULE) as events:
         source_of("t,u", tmp_path, monkeypatch)
-    assert [(one["event"], one["missing"]) for one in events] == [(TOPICS_AWAITED, "no topic u")]
+    assert [(one["event"], one["missing"]) for one in events] == [
+        (TOPICS_AWAITED, "no topic u, or this user lacks the right Describe on it")
+    ]

@@ -64,7 +64,7 @@ class NotingStore(SegmentStore):
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         self.position = positions[PARTITION]
 
-    def complete_commit(self, *, is_last: bool) -> None:
+    def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
         """Each position is kept at once."""
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class WantingStore(NotingStore):
     def wants_open_segments(self) -> bool:
         return True
 
-    def complete_commit(self, *, is_last: bool) -> None:
+    def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
         self.committed = self.end
 
 

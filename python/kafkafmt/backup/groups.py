@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt.mirror.coordinators import ask_coordinator
+from kafkafmt.mirror.refusals import RefusedError
+from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.manifest import GroupOffset
 
 if TYPE_CHECKING:
@@ -27,11 +29,14 @@ class GroupOffsets:
 def read_groups(
     cluster: MirrorCluster, selection: GroupSelection, matches: Callable[[str], bool]
 ) -> GroupOffsets:
-    """Read the offsets of the selected groups in topics that match. Raises KafkaError."""
+    """Read the offsets of the selected groups in topics that match. Raises KafkaError, and BackupError for a right."""
     at_ms = time.time_ns() // 1_000_000
     found = {}
     for group in filter(selection.matches, ask_coordinator(cluster.consumer_groups)):
-        committed = ask_coordinator(lambda group=group: cluster.committed_offsets(group))  # type: ignore[misc]
+        try:
+            committed = ask_coordinator(lambda group=group: cluster.committed_offsets(group))  # type: ignore[misc]
+        except RefusedError as error:
+            raise BackupError(f"{error}, or --groups that selects others") from None
         offsets = tuple(
             GroupOffset(
                 one.topic,

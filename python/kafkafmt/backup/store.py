@@ -106,6 +106,8 @@ class BackupStore(SegmentStore):
         self._is_late = False  # the cluster did not answer at the due generation, whose segments are stored
         self._topics: dict[str, _Topic] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._configs: dict[str, Mapping[str, str]] = {}  # of topics, as they were last known
+        self._has_new = False  # segments that no generation has
         self._lost_tombstones: set[str] = set()  # topics that may have lost some since the last generation
         self.generations: list[str] = []
         names = repository.generations()
@@ -121,16 +123,23 @@ class BackupStore(SegmentStore):
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         names = {*topics}
-        for name in names:
+        for name, topic in topics.items():
             # A broker may return any name. Segments of a topic with a slash in its name would be elsewhere.
             if not is_topic_name(name):
                 raise BackupError(f"expected the name of a topic, found {name!r}")
+            if topic.is_known:
+                self._configs[name] = topic.config.configs
+            elif name not in self._configs:  # a restore would take it for a topic without configuration
+                raise BackupError(
+                    f"{self._source.cluster.address}: the configuration of topic {name} cannot be read: expected the "
+                    "right DescribeConfigs, as a backup has the configuration of topics"
+                )
         partitions = self._source.cluster.partitions(names)
         self._ends |= {
             one: end for one, (_, end) in self._source.cluster.bounds(partitions, is_committed=False).items()
         }
         self._lost_tombstones = self._topics_with_lost_tombstones(names)
-        return {name: topic.config.configs for name, topic in topics.items()}
+        return {name: self._configs[name] for name in topics}
 
     def _topics_with_lost_tombstones(self, names: set[str]) -> set[str]:
         """Return the known topics whose tombstones may be gone that were written after the last generation.
@@ -161,7 +170,7 @@ class BackupStore(SegmentStore):
             )
             known = None
         if known is None:
-            self._topics[name] = _Topic(topic_id)
+            self._topics[name] = _Topic(topic_id, configs=self._configs[name])
         elif known.topic_id is None:
             known.topic_id = topic_id
 
@@ -209,6 +218,7 @@ class BackupStore(SegmentStore):
             return
         known = self._partition(segment.topic_partition)
         known.segments.append(stored)
+        self._has_new = True
         known.open = segment.open_transactions
         known.next_offset = max(known.next_offset, segment.next_offset)
 
@@ -222,7 +232,9 @@ class BackupStore(SegmentStore):
     def wants_open_segments(self) -> bool:
         return not self._is_late and time.monotonic() >= self._due
 
-    def complete_commit(self, *, is_last: bool) -> None:
+    def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
+        if has_failed and not self._has_new:
+            return  # a generation would seem to be a backup of the topics
         if is_last:
             try:
                 ask_coordinator(lambda: self._write(is_last=True))
@@ -258,6 +270,7 @@ class BackupStore(SegmentStore):
                 OpenProducer(one.producer_id, one.producer_epoch, one.first_offset)
             )
         for topic in parent.topics:
+            self._configs[topic.name] = topic.configs
             self._topics[topic.name] = _Topic(
                 None if topic.topic_id is None else UUID(topic.topic_id),
                 topic.partition_count,
@@ -293,6 +306,7 @@ class BackupStore(SegmentStore):
             return
         self._warn_of_groups(manifest)
         self._repository.write(manifest)
+        self._has_new = False
         self._parent = manifest
         self.generations.append(manifest.name)
         _log.info("a generation was written", generation=manifest.name)
@@ -301,7 +315,8 @@ class BackupStore(SegmentStore):
         """Take over partition counts, configurations and log start offsets, as the source has them now."""
         cluster = self._source.cluster
         names = set(filter(self._source.matches, cluster.topic_names()))
-        ids, configs = cluster.topic_ids(names), cluster.describe_topics(names)
+        ids, counts = cluster.topic_ids(names), cluster.partition_counts(names)
+        self._configs |= {name: found.configs for name, found in cluster.describe_topics(names).items()}
         bounds = cluster.bounds(cluster.partitions(names), is_committed=False)
         # A broker that has just started may not know all topics. So a topic is gone if two listings do not have it.
         missing = self._missing(names)
@@ -309,11 +324,13 @@ class BackupStore(SegmentStore):
             _log.warning("a topic was deleted; earlier generations keep it", topic=name)
             del self._topics[name]
         self._missing_once = missing
-        for name, config in configs.items():
+        for name, count in counts.items():
+            if name not in self._configs:
+                continue  # created after the backup began, and its configuration cannot be read
             topic = self._topics.setdefault(name, _Topic(ids.get(name)))
             if _differ(topic.topic_id, ids.get(name)):
                 continue  # created again meanwhile: this generation has the earlier topic
-            topic.count, topic.configs = config.partitions or 0, config.configs
+            topic.count, topic.configs = count, self._configs[name]
             for one, (start, _) in bounds.items():
                 known = topic.partitions.get(one.partition)
                 if one.topic == name and known is not None:

@@ -253,8 +253,8 @@ def mirror(
     SIGTERM or SIGINT ends the mirror after batches in flight have arrived; a second one ends it at once.
     Requires pip install 'kafkafmt[mirror]'.
 
-    Exit status: 0; 1 if a partition was stopped, or if --once did not reach an end or missed deleted offsets; 2 if
-    the mirror could not start or continue. With --on-corrupt skip, damage is no failure.
+    Exit status: 0; 1 if a partition was stopped, or if --once did not reach an end, missed deleted offsets or could
+    not sync a group; 2 if the mirror could not start or continue. With --on-corrupt skip, damage is no failure.
     """
     with cluster_errors("mirror"):
         from kafkafmt.mirror.handlers import load_handler
@@ -310,7 +310,7 @@ def mirror(
                 _print_summary(running.statistics, as_json=as_json)
     ended = running.statistics
     has_lost = bool(ended.gone) and not asked.is_following
-    return 1 if ended.failures or ended.unreached or has_lost else 0
+    return 1 if ended.failures or ended.unreached or has_lost or ended.failed_tasks else 0
 
 
 def _refuse_sealing(target: Path | ClusterAddress) -> None:

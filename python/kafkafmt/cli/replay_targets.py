@@ -92,7 +92,7 @@ class ReplayClusterTarget:
         if address.expressions or len(address.topics) > 1:
             raise ReplayError(f"{address}: expected at most one topic after the slash")
         self._only_topic = address.topics[0] if address.topics else None
-        self._repartitions = repartitions
+        self._address, self._repartitions = address, repartitions
         self._gathered: defaultdict[TopicPartition, list[NewRecord]] = defaultdict(list)
         self._sizes: defaultdict[TopicPartition, int] = defaultdict(int)
         self._gathered_bytes = self._under_way_bytes = 0
@@ -158,11 +158,12 @@ class ReplayClusterTarget:
         wanted = dict(partitions)
         if self._only_topic is not None:
             wanted = {self._only_topic: max(partitions.values())}
-        there = cluster.describe_topics(wanted)
+        there = cluster.partition_counts(wanted)
         for topic, count in wanted.items():
             if topic not in there:
                 cluster.create_topic(topic, TopicConfig(count))
-        return {topic: found.partitions or 1 for topic, found in cluster.describe_topics(wanted).items()}
+        counts: dict[str, int] = cluster.partition_counts(wanted)
+        return counts
 
     def _target_of(self, source: TopicPartition, key: bytes | None) -> TopicPartition:
         from _kafkafmt.client.murmur2 import murmur2
@@ -190,6 +191,9 @@ class ReplayClusterTarget:
         self._under_way_bytes += size
 
     def _await_oldest(self) -> None:
+        from kafkafmt.mirror.refusals import naming_refusals
+
         future, size = self._under_way.popleft()
-        future.get()
+        with naming_refusals(self._address, "writing records", "Write"):
+            future.get()
         self._under_way_bytes -= size

@@ -314,4 +314,7 @@ def source_errors(source: StoragePath | ClusterAddress) -> Iterator[None]:
         yield
         return
     with cluster_errors("a cluster", ValueError):
-        yield
+        from kafkafmt.mirror.refusals import naming_refusals
+
+        with naming_refusals(source, "reading records", "Read"):
+            yield

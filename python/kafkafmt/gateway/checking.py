@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from kafka.errors import KafkaError
 from kafka.protocol.api_key import ApiKey
+from kafka.protocol.metadata import MetadataRequest
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt._util.names import some_names
@@ -38,6 +39,7 @@ Level = Literal["ok", "warning", "failure"]
 
 # Seconds that a broker has to answer.
 _SECONDS = 10.0
+_ALL_TOPICS_VERSION = 1  # of Metadata: null stands for all topics
 # Errors of connections to a broker whose listener has another security protocol.
 _OTHER_PROTOCOL = re.compile(
     "the broker closed the connection$|Invalid frame length"
@@ -252,9 +254,10 @@ async def _first_identity(
 async def _brokers(
     upstreams: Upstreams, view: ClusterView, report: Callable[[_Found], None]
 ) -> Mapping[int, Address]:
-    """Connect to each broker of the cluster."""
+    """Connect to each broker of the cluster. Report whether it shows topics."""
     try:
         await asyncio.wait_for(upstreams.refresh([]), _SECONDS)
+        report(await asyncio.wait_for(_topics(upstreams), _SECONDS))
     except asyncio.TimeoutError:
         report(_Found("failure", f"Metadata: no answer within {_SECONDS:g} s"))
     except (UpstreamError, KafkaError) as error:
@@ -267,6 +270,20 @@ async def _brokers(
         else:
             report(_Found("ok", f"{place}: connected"))
     return dict(view.brokers)
+
+
+async def _topics(upstreams: Upstreams) -> _Found:
+    """Return how many topics the identity sees. Brokers leave out those on which it lacks the right Describe."""
+    upstream = await upstreams.any()
+    response = await upstream.ask(
+        MetadataRequest(version=upstream.version(MetadataRequest.API_KEY, _ALL_TOPICS_VERSION), topics=None)
+    )
+    if response.topics:
+        return _Found("ok", f"topics: {len(response.topics)} visible to this user")
+    return _Found(
+        "warning",
+        "topics: none is visible: the cluster has none, or this user lacks the right Describe on them",
+    )
 
 
 async def _addresses(options: GatewayOptions) -> list[_Found]:

@@ -22,6 +22,8 @@ _PART = re.compile(r"(?:\\.|\{[^}]*\}|\[(?:\\.|[^\]])*\]|[^,])+")
 # `\1` and `(?(1)...)`, which count the groups of the whole expression.
 _NUMBERED_GROUP = re.compile(r"(?<!\\)(?:\\\\)*(?:\\[1-9]|\(\?\(\d)")
 _ALL_TOPICS = rf"^(?!__|{re.escape(OFFSET_MAP_TOPIC)}$).*$"
+# Brokers list only topics that the user may describe.
+_HIDDEN = ", or this user lacks the right Describe on it"
 
 
 @dataclass(frozen=True)
@@ -91,18 +93,18 @@ class ClusterAddress:
         found: the names of all topics.
 
         >>> parse_address("kafka://localhost:9092").with_topics(["orders", "page-*"]).missing(["orders"])
-        "no topic matches 'page-*'"
+        "no topic matches 'page-*', or this user lacks the right Describe on it"
         """
         there = {*found}
         names = sorted({*self.topics} - there)
         if names:
-            return f"no topic {', '.join(names)}"
+            return f"no topic {', '.join(names)}{_HIDDEN}"
         if not self.selects_topics and not any(map(self.matches, there)):
-            return "no topic but Kafka's own"
+            return f"no topic but Kafka's own{_HIDDEN}"
         given = zip((*self.globs, *self.patterns), self.expressions, strict=True)
         for one, expression in given:
             if not any(re.fullmatch(expression, topic) for topic in there):
-                return f"no topic matches {one!r}"
+                return f"no topic matches {one!r}{_HIDDEN}"
         return None
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
+from kafka.admin import ConfigResourceType
 from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.admin import DescribeConfigsRequest
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt.client.kafka_python import kafka_python_config
@@ -17,6 +21,8 @@ from kafkafmt.mirror.errors import MirrorError
 if TYPE_CHECKING:
     from kafkafmt.mirror.addresses import ClusterAddress
 
+# The source of a property in DescribeConfigs that was set for the topic itself.
+_SET_FOR_TOPIC = 1
 # kafka-python's errors of a cluster that does not answer. Their text is a number of a broker, or of a system's error.
 _SILENCE = (
     kafka_errors.KafkaConnectionError,
@@ -55,17 +61,40 @@ class AdminClient:
         self._admin = KafkaAdminClient(**kafka_python_config(config), kafka_client=self._connect)
 
     def _connect(self, **config: Any) -> KafkaNetClient:
-        self._client = KafkaNetClient(**config)
-        return self._client
+        net = NetworkSelector(**config)
+        self._manager = KafkaConnectionManager(net, **config)
+        return KafkaNetClient(net=net, manager=self._manager)
 
     @property
     def cluster(self) -> Any:
         """The metadata of the cluster."""
-        return self._client.cluster
+        return self._manager.cluster
+
+    def describe_topic_configs(
+        self, names: Iterable[str], *, own: bool
+    ) -> Mapping[str, Mapping[str, str] | kafka_errors.KafkaError]:
+        """Return the configuration of each topic, or the error of the broker.
+
+        own: only properties that were set for the topic itself.
+
+        kafka-python's `describe_configs` drops the error of a topic, which then seems to have no configuration.
+        """
+        resources = [(ConfigResourceType.TOPIC, name, None) for name in names]
+        response = self._raising(self._ask)(DescribeConfigsRequest(resources=resources))
+        return {one.resource_name: _topic_configs(one, own=own) for one in response.results}
+
+    def _ask(self, request: Any) -> Any:
+        """Send a message of kafka-python to any broker. Return the response."""
+
+        async def ask() -> Any:
+            return await self._manager.send(request)
+
+        return self._manager.run(ask)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Any] = getattr(self._admin, name)
+        return self._raising(getattr(self._admin, name))
 
+    def _raising(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def call(*arguments: Any, **options: Any) -> Any:
             try:
@@ -82,3 +111,22 @@ class AdminClient:
             f"broker {one.node_id} at {host_and_port(one.host, one.port)}" for one in brokers
         )
         return f"no answer of {advertised or 'any broker'}, as the cluster advertises: {error}"
+
+
+def _topic_configs(result: Any, *, own: bool) -> Mapping[str, str] | kafka_errors.KafkaError:
+    if result.error_code:
+        error: kafka_errors.KafkaError = kafka_errors.for_code(result.error_code)(result.error_message or "")
+        return error
+    found = [one.to_dict() for one in result.configs]
+    return {
+        one["name"]: one["value"]
+        for one in found
+        if one["value"] is not None and (not own or _is_set_for_topic(one))
+    }
+
+
+def _is_set_for_topic(config: Mapping[str, Any]) -> bool:
+    # DescribeConfigs 0 has no source. Its defaults are those of all topics.
+    if "config_source" in config:
+        return bool(config["config_source"] == _SET_FOR_TOPIC)
+    return not config["is_default"]

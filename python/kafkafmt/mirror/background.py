@@ -31,23 +31,25 @@ _JOIN_SECONDS = 10.0
 class Task:
     """What is called every `interval` seconds.
 
+    call: returns whether it succeeded; if not, it has logged why.
     runs_last: it is called once more after a mirror that does not follow has ended.
     """
 
     name: str
     interval: float
-    call: Callable[[], None]
+    call: Callable[[], bool]
     runs_last: bool = False
     has_failed: bool = False
 
-    def run(self) -> None:
-        """Call it. Log its failure as a warning once, until it succeeds again.
+    def run(self) -> bool:
+        """Call it, and return whether it succeeded. Log its failure as a warning once, until it succeeds again.
 
         An unexpected exception is logged as an error, with its trace: kafka-python raises KeyError for some answers.
         """
         try:
-            self.call()
+            has_succeeded = self.call()
             self.has_failed = False
+            return has_succeeded
         except (kafka_errors.KafkaError, MirrorError, OSError) as error:
             log = _log.debug if self.has_failed else _log.warning
             log(f"{self.name} failed, and is tried again", error=str(error))
@@ -56,15 +58,18 @@ class Task:
             log = _log.debug if self.has_failed else _log.error
             log(f"{self.name} failed, and is tried again", error=repr(error), exc_info=True)
             self.has_failed = True
+        return False
 
 
 class Background:
     """A context manager that runs tasks in threads.
 
-    is_following: whether the mirror runs until it is ended. Else tasks with `runs_last` see all that it has moved.
+    is_following: whether the mirror runs until it is ended. Else tasks with `runs_last` see all that it has moved. If
+    such a task fails then, its name is added to `failed`.
     """
 
-    def __init__(self, tasks: Sequence[Task], *, is_following: bool) -> None:
+    def __init__(self, tasks: Sequence[Task], failed: list[str], *, is_following: bool) -> None:
+        self._failed = failed
         self._tasks, self._is_following = tasks, is_following
         self._is_over = threading.Event()
         self._threads = [
@@ -83,8 +88,11 @@ class Background:
         self._is_over.set()
         for task, thread in zip(self._tasks, self._threads, strict=True):
             thread.join(_JOIN_SECONDS)
-            if kind is None and not self._is_following and task.runs_last and not thread.is_alive():
-                task.run()
+            if kind is not None or self._is_following or not task.runs_last:
+                continue
+            if thread.is_alive() or not task.run():
+                self._failed.append(task.name)
+                _log.error(f"{task.name} failed at the end of the mirror")
 
     def _repeat(self, task: Task) -> None:
         while not self._is_over.is_set():

@@ -79,10 +79,6 @@ class ClaimedOffsetMapStore(TopicOffsetMapStore):
         self._open_claims: defaultdict[TopicPartition, dict[str, Claim]] = defaultdict(dict)
         self._dropped: dict[tuple[TopicPartition, str], None] = {}
 
-    def create(self) -> None:
-        """Create the topic if it is missing. Raises MirrorError."""
-        self._map_topic.create()
-
     def claim(
         self, topic_partitions: Iterable[TopicPartition], transactional_id: str, value: Mapping[str, object]
     ) -> None:

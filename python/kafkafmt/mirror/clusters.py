@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import kafka.errors as kafka_errors
+import structlog
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
+from kafkafmt._util.names import some_names
 from kafkafmt.client.client_config import parse_client_config, underscored
 from kafkafmt.client.control_plane import check_credentials
 from kafkafmt.client.logged_errors import LoggedError
@@ -23,11 +25,13 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.admin_client import AdminClient, UnansweredError, UnreachableError
 from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.refusals import naming_refusals
 from kafkafmt.types import TopicPartition
+
+_log = structlog.get_logger()
 
 # A mirror fails after this time if its cluster does not answer at the start.
 _BOOTSTRAP_MS = 5000
-_OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 _ALTERED = "OK"
 _READ_ONLY_HINT = " (kafkafmt serve takes records only with --allow-produce)"
 # The protocol types of groups that commit offsets: of consumers, and of Kafka Streams (KIP-1071). A group that only
@@ -68,7 +72,7 @@ class ActiveGroupError(MirrorError):
 
 
 class ConfigRefusedError(MirrorError):
-    """A topic was not created, because a broker refuses its configuration."""
+    """A topic was not created or not configured, because a broker refuses its configuration."""
 
 
 class _AnyClient:
@@ -111,6 +115,9 @@ class MirrorCluster:
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
         self.id = str(self._admin.cluster.cluster_id)
         self.brokers = max(len(self._admin.cluster.brokers()), 1)
+        self._undescribed: set[str] = (
+            set()
+        )  # topics that a warning named, as their configuration cannot be read
 
     def config_of(self, client: Any) -> dict[str, Any]:
         """Return the keyword arguments for a client class of kafka-python, or a subclass of one."""
@@ -152,34 +159,46 @@ class MirrorCluster:
             for partition in found["partitions"]
         ]
 
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions by name, without topics that do not exist."""
+        asked = sorted(names)
+        return {
+            found["name"]: len(found["partitions"])
+            for found in (self._admin.describe_topics(asked) if asked else ())
+            if not found["error_code"]
+        }
+
     def describe_topics(self, names: Iterable[str], *, own: bool = True) -> dict[str, TopicConfig]:
         """Return the configuration of the topics of these names that exist.
 
+        A topic whose configuration cannot be read is left out: its configuration is not known. A warning names it once.
+        Raises UnansweredError if a broker cannot answer now.
+
         own: only properties that were set for the topic itself; else all properties, defaults included.
         """
-        asked = sorted(names)
-        if not asked:
-            return {}
-        there = {
-            found["name"]: len(found["partitions"])
-            for found in self._admin.describe_topics(asked)
-            if not found["error_code"]
-        }
-        if not there:
-            return {}
-        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
-        configs = self._admin.describe_configs(resources, config_filter="modified" if own else "all")["topic"]
-        return {
-            name: TopicConfig(
-                count,
-                {
-                    key: config["value"]
-                    for key, config in configs.get(name, {}).items()
-                    if config["value"] is not None and (not own or config["config_source"] == _OWN_CONFIG)
-                },
+        counts = self.partition_counts(names)
+        described = {}
+        refused: dict[str, kafka_errors.KafkaError] = {}
+        for name, found in (self._admin.describe_topic_configs(counts, own=own) if counts else {}).items():
+            if not isinstance(found, kafka_errors.KafkaError):
+                described[name] = TopicConfig(counts[name], found)
+            elif isinstance(found, kafka_errors.UnknownTopicOrPartitionError):
+                continue  # deleted meanwhile
+            elif isinstance(found, kafka_errors.RetriableError):
+                raise UnansweredError(
+                    f"{self.address}: the configuration of topic {name} could not be read: {found}"
+                )
+            else:
+                refused[name] = found
+        if new := sorted(refused.keys() - self._undescribed):
+            self._undescribed.update(new)
+            _log.warning(
+                "the configuration of topics is not known: DescribeConfigs was refused",
+                cluster=str(self.address),
+                topics=new,
+                error=str(refused[new[0]]),
             )
-            for name, count in there.items()
-        }
+        return described
 
     def create_topic(
         self, name: str, topic: TopicConfig, *, replication_factor: int = -1, only_checks: bool = False
@@ -228,7 +247,10 @@ class MirrorCluster:
             ) from None
 
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set properties of a topic, or reset those that are None (KIP-339). Raises MirrorError if that fails."""
+        """Set properties of a topic, or reset those that are None (KIP-339).
+
+        Raises ConfigRefusedError if a broker refuses that, and UnansweredError if it may succeed later.
+        """
         configs = {
             key: (AlterConfigOp.DELETE if value is None else AlterConfigOp.SET, value)
             for key, value in changes.items()
@@ -236,10 +258,33 @@ class MirrorCluster:
         resource = ConfigResource(ConfigResourceType.TOPIC, name, configs)
         try:
             outcome = self._admin.alter_configs([resource], raise_on_unknown=False)["topic"][name]
+        except kafka_errors.RetriableError as error:
+            raise UnansweredError(
+                f"{self.address}: topic {name} could not be configured: {_text(error)}"
+            ) from None
         except (kafka_errors.KafkaError, ValueError) as error:
             outcome = _text(error)
         if outcome != _ALTERED:
-            raise MirrorError(f"{self.address}: topic {name} could not be configured: {outcome}")
+            raise ConfigRefusedError(f"{self.address}: topic {name} could not be configured: {outcome}")
+
+    def ensure_alterable(self, names: Iterable[str]) -> None:
+        """Raise MirrorError if the user may not set properties of topics with these names. They may be missing.
+
+        Brokers before 2.3 are not asked: they have no IncrementalAlterConfigs.
+        """
+        change = {"retention.ms": (AlterConfigOp.SET, "-1")}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name, change) for name in names]
+        try:
+            outcomes = self._admin.alter_configs(
+                resources, validate_only=True, raise_on_unknown=False, incremental=True
+            )
+        except kafka_errors.IncompatibleBrokerVersion:
+            return
+        denied = str(kafka_errors.TopicAuthorizationFailedError())
+        if refused := sorted(name for name, found in outcomes["topic"].items() if found.startswith(denied)):
+            raise MirrorError(
+                f"{self.address}: this user needs the right AlterConfigs on {some_names(refused)}"
+            )
 
     def bounds(
         self, topic_partitions: Iterable[TopicPartition], *, is_committed: bool = False
@@ -285,17 +330,22 @@ class MirrorCluster:
     def end_offset(self, topic_partition: TopicPartition) -> int | None:
         """Return the offset after the last record; None if the partition does not exist."""
         asked = KafkaTopicPartition(*topic_partition)
+        tried = f"reading the end of partition {topic_partition}"
         try:
-            found = self._admin.list_partition_offsets({asked: OffsetSpec.LATEST})
+            with naming_refusals(self.address, tried, "Describe", topic_partition.topic):
+                found = self._admin.list_partition_offsets({asked: OffsetSpec.LATEST})
         except kafka_errors.UnknownTopicOrPartitionError:
             return None
         return int(found[asked].offset)
 
     def consumer_groups(self) -> list[str]:
-        """Return the names of all groups of consumers and of Kafka Streams. Raises KafkaError."""
-        return sorted(
-            one["group_id"] for one in self._admin.list_groups() if one["protocol_type"] in _OFFSET_PROTOCOLS
-        )
+        """Return the names of all groups of consumers and of Kafka Streams. Raises KafkaError.
+
+        Brokers leave out groups on which the user lacks the right Describe.
+        """
+        with naming_refusals(self.address, "listing the groups", "Describe"):
+            found = self._admin.list_groups()
+        return sorted(one["group_id"] for one in found if one["protocol_type"] in _OFFSET_PROTOCOLS)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return the committed offsets of a group, by partition. Raises KafkaError."""
@@ -303,12 +353,14 @@ class MirrorCluster:
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what a group has committed, by partition. Raises KafkaError."""
-        found = self._admin.list_group_offsets({group: None})[group]
+        with naming_refusals(self.address, f"reading the offsets of group {group}", "Describe", group):
+            found = self._admin.list_group_offsets({group: None})[group]
         return {TopicPartition(*one): committed for one, committed in found.items() if committed.offset >= 0}
 
     def group_members(self, group: str) -> set[str]:
         """Return the ids of the members that a group has now. Raises KafkaError."""
-        found = self._admin.describe_groups([group])[group]
+        with naming_refusals(self.address, "reading the members of the group", "Describe", group):
+            found = self._admin.describe_groups([group])[group]
         return {member["member_id"] for member in found["members"]}
 
     def commit_group_offsets(
@@ -326,7 +378,8 @@ class MirrorCluster:
             KafkaTopicPartition(*one): OffsetAndMetadata(at, texts.get(one, ""), -1)
             for one, at in offsets.items()
         }
-        errors = self._admin.alter_group_offsets(group, commits)
+        with naming_refusals(self.address, "committing the offsets of the group", "Read", group):
+            errors = self._admin.alter_group_offsets(group, commits)
         for topic_partition, error in errors.items():
             if error is not kafka_errors.NoError:
                 name = TopicPartition(*topic_partition)
@@ -334,7 +387,9 @@ class MirrorCluster:
                     raise ActiveGroupError(f"{self.address}: group {group} has members")
                 if issubclass(error, kafka_errors.RetriableError):
                     raise error(f"{self.address}: {name} of group {group}")
-                raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}")
+                is_denied = error is kafka_errors.TopicAuthorizationFailedError
+                hint = f": this user needs the right Read on topic {name.topic}" if is_denied else ""
+                raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}{hint}")
 
     def close(self) -> None:
         """Close the connections."""

@@ -52,8 +52,10 @@ class GroupSync:
         self._failed: set[str] = set()  # groups whose last sync failed
         self._missing: list[str] = []  # groups that the last sync did not find
 
-    def __call__(self) -> None:
+    def __call__(self) -> bool:
         """Commit offsets of groups that have moved. Raises KafkaError if the source does not list its groups.
+
+        Returns False if the sync of a group failed, or a group was not found that the selection names.
 
         If the sync of a group fails, the other groups are synced nevertheless. The failure is logged as a warning
         once, until the group is synced again.
@@ -67,7 +69,11 @@ class GroupSync:
         if missing != self._missing:
             self._missing = missing
             for one in missing:
-                _log.warning("a group does not exist at the source yet, and is waited for", group=one)
+                _log.warning(
+                    "a group was not found at the source: it does not exist yet, or this user lacks the right Describe "
+                    "on it",
+                    group=one,
+                )
         for group in groups:
             if group == self._own_group or not self._selection.matches(group):
                 continue
@@ -80,6 +86,7 @@ class GroupSync:
         self._failed = failed
         if committed:
             _log.info("offsets of groups were committed at the target", groups=committed)
+        return not failed and not missing
 
     def _sync(self, group: str) -> bool:
         """Commit the offsets of one group. Return whether there were any to commit."""

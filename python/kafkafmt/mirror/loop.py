@@ -97,7 +97,7 @@ class Mirror:
         try:
             self._run_rounds()
         except Exception:  # after a KeyboardInterrupt, positions may be after batches that were not taken
-            self._finish()
+            self._finish(has_failed=True)
             raise
         self._finish()
         self._report_unreached()
@@ -408,7 +408,7 @@ class Mirror:
         stopped = self.statistics.stopped.get(topic_partition)
         return self._source.position(topic_partition) if stopped is None else stopped.offset
 
-    def _commit(self, *, is_last: bool = False) -> None:
+    def _commit(self, *, is_last: bool = False, has_failed: bool = False) -> None:
         """Commit the offsets of batches that have arrived, once they are durable."""
         self._commit_due = time.monotonic() + self._options.commit_interval
         self._source.refresh_positions()
@@ -421,7 +421,7 @@ class Mirror:
             self._target.keep_positions(changed)
             self._source.commit(changed)
             self._committed.update(changed)
-        self._target.complete_commit(is_last=is_last)
+        self._target.complete_commit(is_last=is_last, has_failed=has_failed)
 
     def _make_durable(self) -> bool:
         try:
@@ -463,11 +463,13 @@ class Mirror:
         for one in goals.keys() - self._assigned:
             self.statistics.lag[one] = goals[one] - left.get(one, goals[one])
 
-    def _finish(self) -> None:
+    def _finish(self, *, has_failed: bool = False) -> None:
         self._target.drain(self._options.shutdown_timeout)
         self._collect()
         self._target.finish(self._started)
-        self._commit(is_last=True)
-        self._begin_lost_again()
-        self._collect_gone()
-        self.measure_lag()
+        try:
+            self._commit(is_last=True, has_failed=has_failed)
+            self._begin_lost_again()
+            self._collect_gone()
+        finally:
+            self.measure_lag()

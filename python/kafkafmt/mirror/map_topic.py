@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.refusals import naming_refusals
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
 
@@ -41,7 +42,8 @@ class MapTopic:
 
     def create(self) -> None:
         """Create the topic if it is missing. Raises MirrorError."""
-        self._cluster.create_topic(self._name, TopicConfig(1, {"cleanup.policy": "compact"}))
+        if not self._exists():  # one that exists needs no right to create it
+            self._cluster.create_topic(self._name, TopicConfig(1, {"cleanup.policy": "compact"}))
 
     def read_on(self, patience: float = _PATIENCE_SECONDS) -> Iterator[Any]:
         """Yield the records that were written since the last call; the first call begins at the first record.
@@ -50,11 +52,12 @@ class MapTopic:
         records that were yielded are not yielded again.
         """
         if self._consumer is None:
-            if not self._cluster.describe_topics([self._name]):
+            if not self._exists():
                 return
             self._consumer = self._open_consumer(self._isolation)
             self._consumer.seek_to_beginning(self._partition)
-        yield from self._records(self._consumer, patience)
+        with self._naming_refusals():
+            yield from self._records(self._consumer, patience)
 
     def uncommitted(self) -> Iterator[Any]:
         """Yield the records after those of `read_on`, of transactions that are open or were aborted, too."""
@@ -66,16 +69,18 @@ class MapTopic:
                 consumer.seek_to_beginning(self._partition)
             else:
                 consumer.seek(self._partition, position)
-            yield from self._records(consumer, _PATIENCE_SECONDS)
+            with self._naming_refusals():
+                yield from self._records(consumer, _PATIENCE_SECONDS)
 
     def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records, keys and values, and wait until they are durable. Raises KafkaError, and MirrorError."""
         if self._producer is None:
             self.create()
             self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
-        futures = [self._producer.send(self._name, value, key=key, partition=0) for key, value in records]
-        for future in futures:
-            future.get(_SAVE_SECONDS)
+        with naming_refusals(self._cluster.address, "writing the offset map", "Write", self._name):
+            futures = [self._producer.send(self._name, value, key=key, partition=0) for key, value in records]
+            for future in futures:
+                future.get(_SAVE_SECONDS)
 
     def close(self) -> None:
         """Close the connections."""
@@ -83,6 +88,12 @@ class MapTopic:
             self._consumer.close()
         if self._producer is not None:
             self._producer.close(_SAVE_SECONDS)
+
+    def _naming_refusals(self) -> AbstractContextManager[None]:
+        return naming_refusals(self._cluster.address, "reading the offset map", "Read", self._name)
+
+    def _exists(self) -> bool:
+        return bool(self._cluster.partition_counts([self._name]))
 
     def _open_consumer(self, isolation: Isolation) -> KafkaConsumer:
         config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}

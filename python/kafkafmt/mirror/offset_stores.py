@@ -141,6 +141,10 @@ class TopicOffsetMapStore:
         self._map_topic = MapTopic(topic, cluster, isolation)
         self._ranges: defaultdict[TopicPartition, dict[int, MappedRange]] = defaultdict(dict)
 
+    def create(self) -> None:
+        """Create the topic if it is missing. Raises MirrorError."""
+        self._map_topic.create()
+
     def load(self, topic_partition: TopicPartition) -> list[MappedRange]:
         self._read_on()
         return list(self._ranges[topic_partition].values())

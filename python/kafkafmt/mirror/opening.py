@@ -118,7 +118,7 @@ def open_mirror(
         )
         if isinstance(source, ClusterSource):
             source.on_revoke = mirror.revoke
-        stack.enter_context(Background(tasks, is_following=options.is_following))
+        stack.enter_context(Background(tasks, statistics.failed_tasks, is_following=options.is_following))
         yield mirror
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # Returned by `Target.resume_offset`: begin at the source's first offset, whatever the options say.
 FROM_START = -1
 
+# The configuration of a topic if its own is not known: a target with it deletes no record.
+NOTHING_DELETED = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+
 # Logged by a source that follows, if a name or a pattern matches no topic.
 TOPICS_AWAITED = "selected topics do not exist yet, and are waited for"
 
@@ -249,10 +252,10 @@ class Target(Protocol):
         """Save the source's positions, after `make_durable`, if the target's batches do not imply them."""
         return
 
-    def complete_commit(self, *, is_last: bool) -> None:
+    def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
         """Complete a commit. Called after `keep_positions`, also if no position has changed.
 
-        is_last: the mirror ends after it.
+        is_last: the mirror ends after it. has_failed: it ends because of an error.
         """
         return
 

@@ -128,6 +128,9 @@ class Statistics:
     skipped: list[SourceDamage] = field(default_factory=list)
     stopped: dict[TopicPartition, Stopped] = field(default_factory=dict)
     unreached: list[Unreached] = field(default_factory=list)
+    failed_tasks: list[str] = field(
+        default_factory=list
+    )  # such as the sync of groups, at the end of the mirror
     gone: list[OffsetsGone] = field(default_factory=list)
     possibly_doubled: int = 0
     batch_metrics: list[Callable[[], Mapping[str, float]]] = field(default_factory=list)

@@ -8,7 +8,7 @@ not continue it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,6 +120,7 @@ class Restore:
         self.check()
         if self._options.is_exactly_once:
             self._ensure_transactions()
+        self._ensure_rights()
         self._target.begin(self.topics)
         with open_mirror(self._mirror_options, report, open_source=lambda *_: self._source) as mirror:
             self.statistics = mirror.statistics
@@ -145,6 +146,15 @@ class Restore:
             ) from None
         finally:
             producer.close(0)
+
+    def _ensure_rights(self) -> None:
+        """Raise MirrorError for a missing right, before topics are created."""
+        self._cluster.ensure_alterable(plan.target for plan in self.topics)
+        place = self._mirror_options.offset_map
+        if place.startswith(OFFSET_MAP_PREFIX):
+            topic = place.removeprefix(OFFSET_MAP_PREFIX)
+            with closing(TopicOffsetMapStore(topic, self.origin.name, self._cluster)) as store:
+                store.create()
 
     def end(self) -> None:
         """Make `run` complete the batches under way, and return."""

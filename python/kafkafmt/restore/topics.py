@@ -88,22 +88,22 @@ class TargetOfRestore:
         by_target = {self._names.target(topic): topic for topic in topics}
         if len(by_target) < len(topics):
             self._names.ensure_distinct(topics)
-        there = self._cluster.describe_topics(by_target)
+        there = self._cluster.partition_counts(by_target)
         plans = []
         for target, topic in sorted(by_target.items()):
             wanted = topics[topic]
             partitions = wanted.partitions or 1
-            found = there.get(target)
-            if found is not None and (found.partitions or 0) > partitions:
+            found = there.get(target, 0)
+            if found > partitions:
                 raise RestoreError(
                     f"topic {target}: expected at most {partitions} partitions, as {topic} has them, found "
-                    f"{found.partitions}: keys would be in other partitions"
+                    f"{found}: keys would be in other partitions"
                 )
             configs = {key: value for key, value in wanted.configs.items() if key not in _NEVER}
             accepted, refused = self._accepted(
-                target, TopicConfig(partitions, configs), is_there=found is not None
+                target, TopicConfig(partitions, configs), is_there=target in there
             )
-            plans.append(TopicPlan(topic, target, partitions, accepted, refused, is_there=found is not None))
+            plans.append(TopicPlan(topic, target, partitions, accepted, refused, is_there=target in there))
         return plans
 
     def ensure_restorable(
@@ -146,7 +146,7 @@ class TargetOfRestore:
                     "brokers do not know properties that keep old batches", topic=plan.target, refused=refused
                 )
             if plan.is_there:
-                gone = dict.fromkeys(sorted(_AFTERWARDS & self._own(plan.target).keys()))
+                gone = dict.fromkeys(sorted(_AFTERWARDS & self._own(plan).keys()))
                 self._cluster.alter_topic(plan.target, {**found, **gone})
             else:
                 topic = TopicConfig(plan.partitions, found)
@@ -168,17 +168,17 @@ class TargetOfRestore:
         if not sets_retention and final.get("cleanup.policy") != "compact":
             kept = {name: final.get(name) for name in _RETENTION if final.get(name) != "-1"}
             final |= dict.fromkeys(_RETENTION, "-1")
-        own = self._own(plan.target)
+        own = self._own(plan)
         changes: dict[str, str | None] = {key: value for key, value in final.items() if own.get(key) != value}
         changes |= dict.fromkeys(key for key in self._during(plan) if key in own and key not in final)
         if changes:
             self._cluster.alter_topic(plan.target, changes)
         return replace(plan, refused=refused), kept
 
-    def _own(self, target: str) -> Mapping[str, str]:
-        """Return the properties that were set for a topic itself."""
-        found = self._cluster.describe_topics([target]).get(target)
-        return {} if found is None else found.configs
+    def _own(self, plan: TopicPlan) -> Mapping[str, str]:
+        """Return the properties that were set for a topic itself; if they are not known, those during a restore."""
+        found = self._cluster.describe_topics([plan.target]).get(plan.target)
+        return self._during(plan) if found is None else found.configs
 
     def _during(self, plan: TopicPlan) -> dict[str, str]:
         known = plan.configs.get("max.message.bytes", "")

@@ -26,12 +26,21 @@ from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
+from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import TOPICS_AWAITED, Membership, Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import (
+    NOTHING_DELETED,
+    TOPICS_AWAITED,
+    Membership,
+    Source,
+    SourceRun,
+    SourceTopic,
+)
+from kafkafmt.mirror.refusals import naming_refusals
 from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
@@ -195,8 +204,13 @@ class ClusterSource(Source):
     def topics(self) -> Mapping[str, SourceTopic]:
         names = {topic for topic, _ in self._assigned}
         self._topic_ids.update(self._cluster.topic_ids(names))
-        found = self._cluster.describe_topics(names)
-        return {name: SourceTopic(config) for name, config in found.items()}
+        counts, known = self._cluster.partition_counts(names), self._cluster.describe_topics(names)
+        return {
+            name: SourceTopic(known[name])
+            if name in known
+            else SourceTopic(TopicConfig(count, NOTHING_DELETED), is_known=False)
+            for name, count in counts.items()
+        }
 
     def selected_topics(self) -> set[str]:
         return set(filter(self._address.matches, self._cluster.topic_names()))
@@ -246,7 +260,8 @@ class ClusterSource(Source):
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         try:
-            polled = self._consumer.poll_runs(timeout * 1000)
+            with naming_refusals(self._address, "reading records", "Read"):
+                polled = self._consumer.poll_runs(timeout * 1000)
         except CorruptFetchedBatchError as error:
             yield SourceDamage(error.topic_partition, error.offset, error.next_offset, str(error))
             return

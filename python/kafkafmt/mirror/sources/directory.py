@@ -24,7 +24,7 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.log.topics import is_internal_topic, left_out_in_words, selection_error, topic_matches
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import TOPICS_AWAITED, Source, SourceRun, SourceTopic
+from kafkafmt.mirror.protocols import NOTHING_DELETED, TOPICS_AWAITED, Source, SourceRun, SourceTopic
 from kafkafmt.storage import StoragePath
 from kafkafmt.types import TopicPartition
 
@@ -33,10 +33,12 @@ _log = structlog.get_logger()
 # How often logs are checked for growth, and the folder for new partitions.
 _LOOK_SECONDS = 0.2
 _LIST_SECONDS = 5.0
-# The configuration of a topic if the source has none for it: a target with it deletes no record. A log that was
-# compacted keeps that policy, but no record in it ever becomes old enough for compaction.
-_KEPT = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
-_NEVER_CLEANED = {**_KEPT, "cleanup.policy": "compact", "min.compaction.lag.ms": str(2**63 - 1)}
+# A log that was compacted keeps that policy, but no record in it ever becomes old enough for compaction.
+_NEVER_CLEANED = {
+    **NOTHING_DELETED,
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(2**63 - 1),
+}
 
 
 class DirectorySource(Source):
@@ -120,7 +122,7 @@ class DirectorySource(Source):
         if known is None:
             folders = [reader.folder for one, reader in self._readers.items() if one.topic == topic]
             is_compacted = topic in cleaned_topics(self._directory.path) or shows_compaction(folders)
-            known = self._safe_configs[topic] = _NEVER_CLEANED if is_compacted else _KEPT
+            known = self._safe_configs[topic] = _NEVER_CLEANED if is_compacted else NOTHING_DELETED
         return known
 
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:

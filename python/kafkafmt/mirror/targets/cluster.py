@@ -18,6 +18,7 @@ import numpy as np
 import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.clusters import ConfigRefusedError
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic, Target
@@ -118,6 +119,7 @@ class ClusterTarget(Target):
         self._settings, self._names = options.topic_settings, options.names
         self._syncs_topics = options.syncs_topics
         self._configured: dict[str, TopicConfig] = {}
+        self._refused_changes: dict[str, dict[str, str | None]] = {}  # of topics, as a warning has named them
         self._restarts_recreated, self._appends = options.restarts_recreated, options.appends
         self._restarted: set[TopicPartition] = set()
         self._known_topics: dict[str, bool] = {}
@@ -134,7 +136,9 @@ class ClusterTarget(Target):
         new = {name: topic for name, topic in topics.items() if again or self._topics.get(name) != topic}
         if not new:
             return
-        there = self._cluster.describe_topics(new)
+        there = self._cluster.partition_counts(new)
+        synced = [name for name, topic in new.items() if self._syncs_topics and topic.is_known]
+        found = self._cluster.describe_topics(synced)
         for name, topic in new.items():
             partitions = topic.config.partitions or 1
             configs = {key: value for key, value in topic.config.configs.items() if key not in _NOT_COPIED}
@@ -142,12 +146,14 @@ class ClusterTarget(Target):
             if name not in there:
                 self._cluster.create_topic(name, wanted)
                 continue
-            if (there[name].partitions or 0) < partitions:
+            if there[name] < partitions:
                 self._cluster.add_partitions(name, partitions)
-            if self._syncs_topics and topic.is_known:
-                self._sync_config(name, there[name].configs, wanted.configs)
+            if name in found:
+                self._sync_config(name, found[name].configs, wanted.configs)
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
-        for name, config in self._cluster.describe_topics(new, own=False).items():
+        described = self._cluster.describe_topics(new, own=False)
+        for name, count in self._cluster.partition_counts(new).items():
+            config = described.get(name, TopicConfig(count))
             if self._configured.get(name) != config:
                 self._sender.configure_topic(name, config)
                 self._configured[name] = config
@@ -161,7 +167,12 @@ class ClusterTarget(Target):
         }
         changes |= dict.fromkeys(key for key in found if key not in wanted and key not in _NOT_COPIED)
         if changes:
-            self._cluster.alter_topic(name, changes)
+            try:
+                self._cluster.alter_topic(name, changes)
+            except ConfigRefusedError as error:
+                log = _log.debug if self._refused_changes.get(name) == changes else _log.warning
+                log("the configuration of a topic was not synced", error=str(error))
+                self._refused_changes[name] = changes
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         if topic_id is None:

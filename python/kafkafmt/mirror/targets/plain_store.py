@@ -213,7 +213,7 @@ class PlainStore(SegmentStore):
             if position > self._ends[topic_partition]:
                 self._keep(topic_partition, position)
 
-    def complete_commit(self, *, is_last: bool) -> None:
+    def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
         """Store the empty segments of partitions without records. Other segments and positions are durable already."""
         now = time.monotonic()
         due = {one: log for one, log in self._without_segment.items() if is_last or now >= log.due_at}

@@ -91,8 +91,8 @@ class SegmentStore(Protocol):
         """Return whether open segments must be stored before the next `complete_commit`."""
         return False
 
-    def complete_commit(self, *, is_last: bool) -> None:
-        """Make what was noted durable. is_last: no further call follows."""
+    def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
+        """Make what was noted durable. is_last: no further call follows. has_failed: because of an error."""
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Note that another mirror may write to the partition until its next `resume_offset`."""
@@ -199,7 +199,7 @@ class SealedTarget(Target):
     def keep_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         self._store.keep_positions(positions)
 
-    def complete_commit(self, *, is_last: bool) -> None:
+    def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
         """Complete a commit of the store; if that wants all batches, once the open segments are stored."""
         if not is_last and self._store.wants_open_segments():
             if self._awaited is None:
@@ -210,7 +210,7 @@ class SealedTarget(Target):
                 return
             self._collect()
         self._awaited = None
-        self._store.complete_commit(is_last=is_last)
+        self._store.complete_commit(is_last=is_last, has_failed=has_failed)
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions. A segment that is not sealed is fetched again by the mirror that takes them over."""

@@ -30,6 +30,11 @@ class TargetTopics:
         sources = self._sources(names)
         return {sources[target]: topic_id for target, topic_id in self._cluster.topic_ids(sources).items()}
 
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """See `MirrorCluster.partition_counts`."""
+        sources = self._sources(names)
+        return {sources[target]: count for target, count in self._cluster.partition_counts(sources).items()}
+
     def describe_topics(self, names: Iterable[str], *, own: bool = True) -> dict[str, TopicConfig]:
         """See `MirrorCluster.describe_topics`."""
         sources = self._sources(names)
