@@ -10,7 +10,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from kafkafmt.cli.output import Terminated, ended_by_signals, interrupted_by_sigterm
+import pytest
+
+from kafkafmt.cli.output import ended_by_signals, interrupted_by_signals
 from mirror.folders import batches, put_log
 
 SECONDS = 60
@@ -48,18 +50,19 @@ def test_convert_when_terminated_then_cleans_up_and_has_the_status_of_sigterm(tm
     assert not list(target.glob("**/*.tmp"))
 
 
-def test_block_when_sigterm_was_caught_before_then_it_ends() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_block_when_a_signal_was_caught_before_then_it_ends(number: signal.Signals) -> None:
     # kafka-python catches every exception while it reads a socket.
     ended: list[bool] = []
-    with interrupted_by_sigterm():
-        with suppress(Terminated):
-            signal.raise_signal(signal.SIGTERM)
+    with interrupted_by_signals():
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
         with ended_by_signals(lambda: ended.append(True)):
             assert ended == [True]
 
 
 def test_block_when_no_signal_came_then_it_does_not_end() -> None:
     ended: list[bool] = []
-    with interrupted_by_sigterm(), ended_by_signals(lambda: ended.append(True)):
+    with interrupted_by_signals(), ended_by_signals(lambda: ended.append(True)):
         pass
     assert ended == []

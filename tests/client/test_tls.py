@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 import threading
@@ -15,7 +17,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafkafmt._util.tls_files import TlsError
 from kafkafmt.client.client_config import parse_client_config
 from kafkafmt.client.kafka_python import kafka_python_config
-from kafkafmt.client.tls import handshake, ssl_context
+from kafkafmt.client.tls import check_tls_files, handshake, ssl_context
 from server.security.certificates import Certificates, encrypted_key, make_certificates, revocation_list
 
 TRUSTED, STRANGE = "127.0.0.1", "broker.example.org"
@@ -117,6 +119,45 @@ def test_connection_when_a_file_was_replaced_by_an_unusable_one_then_uses_the_ol
         "TLS files have changed, and cannot be used; those read before are kept: "
         f"{authorities}: no certificates in PEM form"
     ]
+
+
+def test_connection_when_a_replaced_file_cannot_be_read_for_a_while_then_uses_it_later(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_bytes(certificates.client_ca.read_bytes())
+    config = config_of(authorities)
+    config["ssl_context"] = ssl_context(config)
+    authorities.write_bytes(certificates.server_ca.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", _too_many_open_files)
+        with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
+            connect(certificates, config, TRUSTED)
+    assert connect(certificates, config, TRUSTED) == "TLSv1.3"
+
+
+def _too_many_open_files(path: str, *_: object, **__: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
+def test_ciphers_when_unknown_then_the_error_names_the_setting(certificates: Certificates) -> None:
+    with pytest.raises(TlsError, match=r"^ssl.ciphers: expected names of OpenSSL, found 'NOPE'$"):
+        check_tls_files({**config_of(certificates.server_ca), "ssl_ciphers": "NOPE"})
+
+
+def test_password_when_a_function_then_it_is_called(certificates: Certificates, tmp_path: Path) -> None:
+    encrypted = encrypted_key(certificates.client_key, "right", tmp_path / "encrypted.pem")
+    config = config_of(certificates.server_ca, **{"ssl.certfile": str(certificates.client)})
+    assert ssl_context({**config, "ssl_keyfile": str(encrypted), "ssl_password": lambda: "right"})
+
+
+def test_password_when_longer_than_openssl_takes_then_the_error_names_the_key(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    encrypted = encrypted_key(certificates.client_key, "right", tmp_path / "encrypted.pem")
+    files = {"ssl.certfile": str(certificates.client), "ssl.keyfile": str(encrypted)}
+    with pytest.raises(TlsError, match=rf"^{encrypted}: password cannot be longer than"):
+        ssl_context(config_of(certificates.server_ca, **files, **{"ssl.key.password": "x" * 2000}))
 
 
 def test_files_of_a_client_when_wrong_then_the_error_names_the_one_that_is(

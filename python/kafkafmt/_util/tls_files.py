@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable
 
 from kafkafmt._util.files import open_regular
 from kafkafmt._util.user_errors import UserError
@@ -16,6 +17,7 @@ _MISMATCHES = ("KEY_TYPE_MISMATCH", "KEY_VALUES_MISMATCH")
 
 # The path of a file, as text or as an object.
 PemFile = str | os.PathLike[str]
+Password = str | bytes | bytearray | Callable[[], str | bytes | bytearray]
 
 
 class TlsError(UserError, ValueError):
@@ -23,22 +25,26 @@ class TlsError(UserError, ValueError):
 
 
 def load_identity(
-    context: ssl.SSLContext, certificate: PemFile, key: PemFile | None, expected_key: str, password: str = ""
+    context: ssl.SSLContext,
+    certificate: PemFile,
+    key: PemFile | None,
+    expected_key: str,
+    password: Password = "",
 ) -> None:
     """Load a certificate with its chain, and its key. Raises TlsError and OSError.
 
     key: None if the file of the certificate has the key, too. expected_key: for the error of an encrypted key without
-    a password.
+    a password. password: of an encrypted key, or a function that returns it.
     """
     _open_each(certificate, key)
     is_encrypted = False
 
-    def answer() -> str:
+    def answer() -> str | bytes | bytearray:
         nonlocal is_encrypted
         is_encrypted = True
         if not password:
             raise TlsError(f"{key or certificate}: expected {expected_key}, found an encrypted one")
-        return password
+        return password() if callable(password) else password
 
     try:
         context.load_cert_chain(certificate, key, password=answer)
@@ -49,6 +55,10 @@ def load_identity(
         if is_encrypted:
             raise TlsError(f"{key or certificate}: the password is not that of the key") from None
         raise TlsError(f"{names}: no certificate and key in PEM form") from None
+    except TlsError:
+        raise
+    except ValueError as error:  # a password of more than 1,024 bytes
+        raise TlsError(f"{key or certificate}: {error}") from None
 
 
 def load_authorities(context: ssl.SSLContext, path: PemFile, *, has_revocations: bool = False) -> None:

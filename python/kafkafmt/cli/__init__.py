@@ -31,7 +31,7 @@ from kafkafmt.cli.help import GroupedCommands
 from kafkafmt.cli.inspect import inspect
 from kafkafmt.cli.memory import memory
 from kafkafmt.cli.mirror import mirror
-from kafkafmt.cli.output import Terminated, flush_output, interrupted_by_sigterm, notify
+from kafkafmt.cli.output import Terminated, flush_output, interrupted_by_signals, notify
 from kafkafmt.cli.repair import repair
 from kafkafmt.cli.replay import replay
 from kafkafmt.cli.restore import restore
@@ -67,7 +67,7 @@ class _OneLineErrors(GroupedCommands):
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or a locale may lack characters
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            with interrupted_by_sigterm():
+            with interrupted_by_signals():
                 status = super().main(*args, **kwargs) or 0
         except click.Abort as error:
             is_terminated = isinstance(error.__cause__, Terminated)

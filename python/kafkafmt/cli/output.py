@@ -161,39 +161,48 @@ class Terminated(KeyboardInterrupt):
 
 
 class _Interruption:
-    """The handler of a SIGTERM that raises Terminated.
+    """The handler of a signal that raises an exception.
 
     Attributes:
-        has_come: whether a SIGTERM has come. A library may catch the exception and go on.
+        was_received: whether the signal has come. A library may catch the exception and go on.
     """
 
-    def __init__(self) -> None:
-        self.has_come = False
+    def __init__(self, raised: type[KeyboardInterrupt]) -> None:
+        self._raised = raised
+        self.was_received = False
 
     def __call__(self, *_: object) -> NoReturn:
-        self.has_come = True
-        raise Terminated
+        self.was_received = True
+        raise self._raised
 
 
 @contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """Raise Terminated at a SIGTERM during the block, unless the program handles it in another way."""
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise Terminated at a SIGTERM, and KeyboardInterrupt at a SIGINT, unless the program handles them otherwise."""
+    handlers = {
+        signal.SIGTERM: (signal.SIG_DFL, _Interruption(Terminated)),
+        signal.SIGINT: (signal.default_int_handler, _Interruption(KeyboardInterrupt)),
+    }
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _Interruption())
+    usual = {
+        number: (default, handler)
+        for number, (default, handler) in handlers.items()
+        if is_main and signal.getsignal(number) == default
+    }
+    for number, (_, handler) in usual.items():
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, (default, _) in usual.items():
+            signal.signal(number, default)
 
 
 @contextmanager
 def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` at the first SIGTERM or SIGINT during the block. A second one ends the process.
 
-    A SIGTERM that came before, within `interrupted_by_sigterm`, calls `end` at once: a library caught the exception.
+    A signal that came before, within `interrupted_by_signals`, calls `end` at once: a library caught the exception.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -204,9 +213,9 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
     for number in before:
         signal.signal(number, handle)
     try:
-        earlier = before[signal.SIGTERM]
-        if isinstance(earlier, _Interruption) and earlier.has_come:
-            handle(signal.SIGTERM, None)
+        for number, earlier in before.items():
+            if isinstance(earlier, _Interruption) and earlier.was_received:
+                handle(number, None)
         yield
     finally:
         for number, handler in before.items():

@@ -68,12 +68,24 @@ class Secret(str):
         return "'[hidden]'"
 
 
+class SecretBytes(bytes):
+    """Bytes whose repr hides their value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "b'[hidden]'"
+
+
 def with_hidden_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with secrets that repr does not show."""
-    return {
-        name: Secret(value) if isinstance(value, str) and is_secret(name) else value
-        for name, value in config.items()
-    }
+    return {name: _hidden(value) if is_secret(name) else value for name, value in config.items()}
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, str):
+        return Secret(value)
+    return SecretBytes(value) if isinstance(value, bytes | bytearray) else value
 
 
 def parse_client_config(

@@ -12,18 +12,18 @@ import logging
 
 _LOGGERS = ("kafka.net.connection", "kafka.protocol.parser")
 _SCRAM_LOGGER = "kafka.net.sasl.scram"
-_UNTRUE = "Exchanging credentials in the clear"
+_SCRAM_WARNING = "Exchanging credentials in the clear"
 
 
 def hide_credentials() -> None:
     """Leave out what kafka-python logs of SASL, and of bytes, from now on. A second call does nothing."""
-    logging.getLogger(_SCRAM_LOGGER).addFilter(_is_true)
+    logging.getLogger(_SCRAM_LOGGER).addFilter(_is_no_scram_warning)
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_tells_no_credentials)
 
 
-def _is_true(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(_UNTRUE)
+def _is_no_scram_warning(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_SCRAM_WARNING)
 
 
 def _tells_no_credentials(record: logging.LogRecord) -> bool:

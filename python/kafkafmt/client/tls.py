@@ -48,34 +48,48 @@ class FileContext:
         self._options = {name: config.get(name) for name in (*_FILES, *_OTHERS)}
         self._versions = self._found_versions()
         self._context = _read(self._options)
+        self._failure: str | None = None  # the last one that was warned of
 
     def wrap_socket(
         self, sock: socket.socket, *, server_hostname: str | None, do_handshake_on_connect: bool
     ) -> ssl.SSLSocket:
         """Return a socket with TLS, as `ssl.SSLContext.wrap_socket` does."""
-        versions = self._found_versions()
-        if versions != self._versions:
-            try:
-                self._context = _read(self._options)
-            except (OSError, TlsError) as error:
-                log.warning(
-                    "TLS files have changed, and cannot be used; those read before are kept: %s", error
-                )
-            self._versions = versions
+        self._read_again()
         return self._context.wrap_socket(
             sock, server_hostname=server_hostname, do_handshake_on_connect=do_handshake_on_connect
         )
 
-    def _found_versions(self) -> list[tuple[int, int, int] | None]:
-        """Return what changes with each file: its number, its size and its time. None for a file that is not there."""
-        versions: list[tuple[int, int, int] | None] = []
+    def _read_again(self) -> None:
+        """Read the files if they have changed."""
+        versions = self._found_versions()
+        if versions == self._versions:
+            return
+        try:
+            self._context = _read(self._options)
+        except (OSError, TlsError) as error:
+            if str(error) != self._failure:
+                log.warning(
+                    "TLS files have changed, and cannot be used; those read before are kept: %s", error
+                )
+            self._failure = str(error)
+            if isinstance(
+                error, OSError
+            ):  # it may go away without another change, as a lack of descriptors does
+                return
+        else:
+            self._failure = None
+        self._versions = versions
+
+    def _found_versions(self) -> list[tuple[int, ...] | None]:
+        """Return what changes with each file: its number, size and times. None for a file that is not there."""
+        versions: list[tuple[int, ...] | None] = []
         for path in filter(None, (self._options[name] for name in _FILES)):
             try:
                 found = Path(path).stat()
             except OSError:
                 versions.append(None)
             else:
-                versions.append((found.st_ino, found.st_size, found.st_mtime_ns))
+                versions.append((found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
         return versions
 
 
@@ -93,9 +107,15 @@ def ssl_context(config: Mapping[str, Any]) -> TlsContext | None:
 def _read(options: Mapping[str, Any]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = options["ssl_check_hostname"] is not False
+    checks_hostname = options["ssl_check_hostname"]
+    context.check_hostname = checks_hostname is None or bool(checks_hostname)
     if options["ssl_ciphers"]:
-        context.set_ciphers(options["ssl_ciphers"])
+        try:
+            context.set_ciphers(options["ssl_ciphers"])
+        except ssl.SSLError:
+            raise TlsError(
+                f"ssl.ciphers: expected names of OpenSSL, found {options['ssl_ciphers']!r}"
+            ) from None
     if options["ssl_cafile"]:
         load_authorities(context, options["ssl_cafile"])
     else:

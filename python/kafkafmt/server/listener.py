@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 
 _BACKLOG = 1024
 # OpenSSL's reasons for which the certificate of a client is refused.
-_CERTIFICATES = ("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
+_CERTIFICATE_REASONS = ("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -168,7 +168,7 @@ class Server:
     def _log_tls(self, error: ssl.SSLError, stream: Stream | None) -> None:
         """Log a failed handshake: a certificate that is refused, or that is missing, as a warning."""
         reason = error.reason or str(error)
-        log = _log.warning if reason in _CERTIFICATES else _log.info
+        log = _log.warning if reason in _CERTIFICATE_REASONS else _log.info
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = f"{reason}: {error.verify_message}"
         host = None if stream is None else stream.host
