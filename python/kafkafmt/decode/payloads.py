@@ -6,7 +6,7 @@ schema of the writer and the schema of the reader, and the decoder decodes the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -130,4 +130,8 @@ class PayloadFormat(Protocol):
 
         Raises SchemaError if a schema is damaged or not supported, or if `reader` cannot read what `writer` writes.
         """
+        ...
+
+    def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
+        """Return the paths of the fields of `writer` that `reader` lacks. Raises SchemaError as `decoder`."""
         ...
