@@ -77,7 +77,7 @@ def scan(
         source: a log directory, a partition folder, a segment file, a pattern of these, or a URI (`s3://`,
             `tiered+s3://`, `backup+file://`); or several. Or the brokers and topics of one cluster:
             `kafka://HOST:PORT[,HOST:PORT][/TOPIC,...]`.
-        topics: a name, a glob, or several of them. By default all but Kafka's own topics.
+        topics: a name, a glob, or several of them, also as `'a,b'`. By default all but Kafka's own topics.
         partitions: those that are read. If the source is one folder that is not named TOPIC-PARTITION, its partition.
         offsets: (start, end) for all partitions, or for each partition in a mapping of all of them; None is the start
             or the end of the partition. Offsets outside a partition are no error: there are no rows.
