@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import kafkafmt
+from cli.logs import run as command
 from export.test_inferred import put, rows_of, run
 from kafkafmt.decode import Decoding, Schema, UnknownSchemaError
 from kafkafmt.decode.formats import payload_format
@@ -151,6 +152,26 @@ def test_unknown_id_when_no_other_id_is_known_then_the_error_names_topic_and_id(
     put(tmp_path / "logs", 0, UNKNOWN)
     with pytest.raises(UnknownSchemaError, match="the values of orders: schema id 1886151017 is unknown to"):
         export(tmp_path)
+
+
+def test_reader_schema_when_a_command_has_it_then_its_fields_are_the_columns(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path / "logs", 0, OLD, NEW)
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    for number, schema in SCHEMAS.items():
+        (folder / f"{number}.avsc").write_text(str(schema.content))
+    reader = tmp_path / "reader.avsc"
+    reader.write_text(json.dumps(avro("size")))
+    target = [str(tmp_path / "logs"), str(tmp_path / "lake")]
+    decoded = ["--value-format", "avro", "--schemas", str(folder), "--reader-schema", str(reader)]
+    result = command("export", *target, *decoded)
+    assert result.exit_code == 0, result.stderr
+    assert rows_of(tmp_path, "id, size") == [(1, None), (2, None)]
+    assert "values with schema id 2 have fields that the schema of the reader lacks" in capfd.readouterr().err
+    result = command("export", *target, "--value-format", "json", *decoded[4:])
+    assert "reader_schema is of kind AVRO; the format is json" in result.stderr
 
 
 class _CountingSchemas:

@@ -23,7 +23,8 @@ SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]  # as schema registr
 # What to do if nothing tells one type for all records. The options are those of commands.
 GIVE_SCHEMA = "give one schema (--schemas FILE, or reader_schema in Python)"
 GIVE_READER = (
-    "give reader_schema in Python; on a command line, kafkafmt replay shows each record by its own schema"
+    "give a reader schema (--reader-schema FILE of kafkafmt export, or reader_schema in Python); kafkafmt replay shows "
+    "each record by its own schema"
 )
 
 
