@@ -121,7 +121,7 @@ def test_write_when_in_a_thread_with_an_active_session_then_finds_the_data_sourc
 
     with (
         ThreadPoolExecutor(1) as threads,
-        pytest.raises(Exception, match=r"^\[DATA_SOURCE_NOT_FOUND\]"),
+        pytest.raises(Exception, match=r"\[DATA_SOURCE_NOT_FOUND\]"),
     ):
         threads.submit(write, is_active=False).result()
     with ThreadPoolExecutor(1) as threads:
