@@ -360,6 +360,8 @@ def test_scan_when_there_are_topics_of_kafka_s_own_then_they_are_read_only_if_na
         "*": ["__consumer_offsets", "order_items", "orders"],
         "order_*": ["order_items"],
         ("orders", "__consumer_offsets"): ["__consumer_offsets", "orders"],
+        "orders, __consumer_offsets": ["__consumer_offsets", "orders"],
+        ("order_*,orders", "orders"): ["order_items", "orders"],
     }
     for given_topics, found in topics.items():
         scan = kf.scan([tmp_path, tmp_path / "orders-0"], topics=given_topics)
@@ -385,6 +387,8 @@ def test_scan_when_time_is_given_as_datetime_then_is_rounded_up_to_the_milliseco
         ({"topics": "ordres"}, "no topic 'ordres' in {path}: found orders"),
         ({"topics": "x*"}, "no topic 'x[*]' in {path}: found orders"),
         ({"topics": []}, r"topics: expected a name, a glob or several of them, found \[\]"),
+        ({"topics": "orders,"}, "topics: expected a name, a glob or several of them, found 'orders,'"),
+        ({"topics": [1]}, r"topics: expected a name, a glob or several of them, found \[1\]"),
         ({"partitions": [("orders", 3)]}, "no partition orders-3 in {path}: found orders-0, orders-1"),
         (
             {"partitions": "orders-0"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 # The least ratio of difflib at which a name is suggested: 'id' and 'topic' have 0.57, 'ofset' and 'offset' 0.91.
 _LEAST_ALIKE = 0.6
@@ -24,25 +24,36 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f": did you mean {names[nearest[0]]!r}?" if nearest else ""
 
 
-def unknown_name(what: str, name: str, known: Collection[str]) -> str:
+def unknown_name(
+    what: str, name: str, known: Collection[str], others: Mapping[str, str] | None = None
+) -> str:
     """Return the message about an unknown name. It suggests the nearest known name, or lists names if none is near.
+
+    others: known names by the names that other programs have for the same.
 
     >>> unknown_name("column", "id", ["topic", "key"])
     "unknown column 'id': expected one of topic, key"
+    >>> unknown_name("option", "colour", ["paint", "co"], {"color": "paint"})
+    "unknown option 'colour': did you mean 'paint'?"
     """
-    meant = did_you_mean(name, known)
+    others = others or {}
+    meant = did_you_mean(name, {**dict.fromkeys(known), **others})
+    for other, own in others.items():
+        meant = meant.replace(repr(other), repr(own))
     return f"unknown {what} {name!r}" + (meant or f": expected one of {some_names(known)}")
 
 
-def known_name(what: str, name: str, known: Iterable[str]) -> str:
+def known_name(what: str, name: str, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:
     """Return the name in `known` that equals `name` in any case. Raises ValueError with the text of `unknown_name`.
+
+    others: see `unknown_name`.
 
     >>> known_name("column", "Offset", ["key", "offset"])
     'offset'
     """
     names = {one.lower(): one for one in known}
     if name.lower() not in names:
-        raise ValueError(unknown_name(what, name, list(names.values())))
+        raise ValueError(unknown_name(what, name, list(names.values()), others))
     return names[name.lower()]
 
 

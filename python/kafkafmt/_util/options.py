@@ -21,13 +21,15 @@ class Option:
     """An option of a reader or a writer.
 
     type: parses the text, or raises ValueError that says what was expected. default: the text of the default, or None
-    without a default. help: what the option does, in Markdown.
+    without a default. help: what the option does, in Markdown. usual_name: that of Spark's own sources, which errors
+    about unknown options understand.
     """
 
     name: str
     type: Callable[[str], Any]
     default: str | None
     help: str
+    usual_name: str | None = None
 
 
 class Options:
@@ -35,7 +37,10 @@ class Options:
 
     def __init__(self, given: Mapping[str, str], table: Iterable[Option]) -> None:
         self._table = {option.name: option for option in table}
-        self._given = {known_name("option", name, self._table): str(value) for name, value in given.items()}
+        usual = {one.usual_name: one.name for one in self._table.values() if one.usual_name is not None}
+        self._given = {
+            known_name("option", name, self._table, usual): str(value) for name, value in given.items()
+        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._given

@@ -75,6 +75,12 @@ class _ExportCommand(HelpCommand):
 @time_range_options()
 @decoding_options(default="bytes")
 @click.option(
+    "--reader-schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The file of a schema, whose fields become those of the values, or of the keys if only these have a schema."
+    "  [default: the newest schema]",
+)
+@click.option(
     "--on-error",
     type=click.Choice(["column", "fail"]),
     help="A key or value that cannot be decoded is null, and key_error or value_error says why (column); or it ends"
@@ -262,7 +268,7 @@ def _decoding(settings: Mapping[str, Any]) -> Decoding | None:
     if value is None and settings["nested"]:
         raise click.UsageError("--nested is for --value-format: without it a value is in one column")
     if key is None and value is None:
-        for name in ("schemas", "schemas_config_file", "framing", "on_error"):
+        for name in ("schemas", "schemas_config_file", "framing", "reader_schema", "on_error"):
             if settings[name] is not None:
                 raise click.UsageError(
                     f"--{name.replace('_', '-')} is for --key-format and --value-format: without them keys and values"
@@ -270,12 +276,16 @@ def _decoding(settings: Mapping[str, Any]) -> Decoding | None:
                 )
         return None
     from kafkafmt.decode import Decoding
+    from kafkafmt.decode.schemas.files import read_valid_schema
 
     return Decoding(
         key,
         value,
         schemas=schemas_of_options(settings["schemas"], settings["schemas_config_file"]),
         framing=settings["framing"],
+        reader_schema=None
+        if settings["reader_schema"] is None
+        else read_valid_schema(settings["reader_schema"]),
         on_error="raise" if settings["on_error"] == "fail" else "column",
     )
 

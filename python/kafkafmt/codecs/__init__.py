@@ -166,5 +166,8 @@ def check_level(codec: int, level: int | None) -> None:
         return
     name = Codec(codec).name.lower()
     if not levels:
-        raise ValueError(f"{name} has no compression levels, but level is {level}")
+        with_levels = ", ".join(Codec(one).name.lower() for one, found in CODECS.items() if found.levels)
+        raise ValueError(
+            f"{name} has no compression levels, but level is {level}: expected codec {with_levels}, or no level"
+        )
     raise ValueError(f"{name} level must be {levels[0]} to {levels[-1]}, not {level!r}")

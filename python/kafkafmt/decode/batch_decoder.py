@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from kafkafmt._util.names import some_names
 from kafkafmt.columns.arrow import text_array
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
@@ -30,8 +33,9 @@ from kafkafmt.decode.primitives import primitive_decoder
 
 if TYPE_CHECKING:
     from kafkafmt.decode.options import Format, OnError, Side
-    from kafkafmt.decode.schemas.source import SchemaSource
+    from kafkafmt.decode.schemas.source import SchemaId, SchemaSource
 
+_LOG = logging.getLogger(__name__)
 _PLACE_COLUMNS = ("topic", "partition", "offset")
 
 
@@ -126,6 +130,7 @@ class ColumnDecoder:
             return payload_format("JSON").decoder(self.reader, self.reader)
         schema = self.writer_schema(writer)
         if self.reader is not None:
+            warn_of_left_out(self.side, writer.schema_id, schema, self.reader)
             return payload_format(schema.kind).decoder(schema, self.reader)
         return EvolvingDecoder(payload_format(schema.kind).decoder(schema, schema), self.type)
 
@@ -140,6 +145,26 @@ class ColumnDecoder:
         else:
             schema = self.schemas.schema(writer.schema_id, self.kind)
         return schema if writer.message is None else replace(schema, message=writer.message)
+
+
+def warn_of_left_out(side: Side, schema_id: SchemaId | None, writer: Schema, reader: Schema) -> None:
+    """Log a warning if the schema of a writer has fields that the schema of the reader lacks.
+
+    Raises SchemaError if `reader` cannot read what `writer` writes.
+    """
+    if schema_id is not None and writer != reader:
+        names = payload_format(writer.kind).left_out(writer, reader)
+        if names:
+            _warn_once(
+                f"{side}s with {schema_id} have fields that the schema of the reader lacks, and that are left out: "
+                f"{some_names(names)}"
+            )
+
+
+@lru_cache(maxsize=1024)
+def _warn_once(message: str) -> None:
+    """Log a warning once in a process, which may read many tasks."""
+    _LOG.warning(message)
 
 
 def frames_of(

@@ -27,9 +27,9 @@ class Decoding(DecodingOptions):
         payloads that start with byte 0 or 1, which JSON never does, and "none" for others.
     reader_schema: the schema whose type the column gets, for values, or for keys if only keys are decoded; or a mapping
         with "key" and "value". The text of an Avro or JSON schema, a FileDescriptorSet, a `Schema`, or an Arrow type.
-        By default the newest schema of the subject `TOPIC-key` or `TOPIC-value`, or else of the schemas of the first
-        records. JSON without schemas gets a type with the fields of the first 10,000 records, or of fewer ones with
-        32 MiB.
+        By default the newest schema of the subject `TOPIC-key` or `TOPIC-value`, or else of the schemas of some
+        records: a scan takes the first and the last ones of each partition. JSON without schemas gets a type with the
+        fields of the first 10,000 records, or of fewer ones with 32 MiB.
     on_error: "column" makes a payload that cannot be decoded null, and says why in a column `key_error` or
         `value_error`. "raise" raises DecodingError.
     """
@@ -40,19 +40,23 @@ class Decoding(DecodingOptions):
         *,
         topics: Sequence[str] = (),
         sample: Sample | None = None,
+        id_samples: Sequence[Sample] = (),
         known: pa.Schema | None = None,
     ) -> BatchDecoder:
         """Return a decoder of batches.
 
         columns: the columns of the result, in order, before those with errors. topics: of the records, to find the
         newest schemas. sample: returns batches of the first records with the columns that it is given; it is called
-        only if neither `reader_schema` nor the topics have the type. known: columns of earlier records. A type that is
-        inferred has their fields, with the same types, and then those that are new, unless a name differs from another
-        one in case only. Columns without fields are ignored.
+        only if neither `reader_schema` nor the topics have the type. id_samples: like it, to find the newest schema by
+        the ids of records; by default `sample` alone. The first one that has the id of a known schema counts, and of
+        the others only the first batch that has one. known: columns of earlier records. A type that is inferred has
+        their fields, with the same types, and then those that are new, unless a name differs from another one in case
+        only. Columns without fields are ignored. If no record has the id of a schema, the type is that of `known`.
 
         Raises SchemaError if the type of a column cannot be determined, SchemaSourceError if schemas cannot be read,
         and ValueError if neither keys nor values are among the columns.
         """
         from kafkafmt.decode.planning import plan_decoder
 
-        return plan_decoder(self, columns, topics, sample, known)
+        samples = tuple(id_samples) or (() if sample is None else (sample,))
+        return plan_decoder(self, columns, topics, sample, samples, known)

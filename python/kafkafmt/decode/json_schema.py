@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -70,8 +70,27 @@ class JsonSchemaFormat:
         kind, text_fields = _arrow_type(reader)
         return JsonDecoder(kind, text_fields=text_fields)
 
+    def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
+        """Return the paths of the properties of `writer` that `reader` lacks."""
+        return list(_left_out(self.read_type(writer), self.read_type(reader), ""))
+
 
 FORMAT = JsonSchemaFormat()
+
+
+def _left_out(written: pa.DataType, read: pa.DataType, path: str) -> Iterator[str]:
+    if pa.types.is_list(written) and pa.types.is_list(read):
+        yield from _left_out(written.value_type, read.value_type, f"{path}[]")
+    elif pa.types.is_map(written) and pa.types.is_map(read):
+        yield from _left_out(written.item_type, read.item_type, f"{path}{{}}")
+    elif pa.types.is_struct(written) and pa.types.is_struct(read):
+        known = {field.name: field.type for field in read}
+        for field in written:
+            inner = f"{path}.{field.name}" if path else field.name
+            if field.name not in known:
+                yield inner
+            else:
+                yield from _left_out(field.type, known[field.name], inner)
 
 
 @lru_cache(maxsize=256)

@@ -121,6 +121,12 @@ class DecodingOptions:
         has_schema = self.schemas is not None or self.reader_schema_of(side) is not None
         return self.format_of(side) == "json" and not has_schema
 
+    def is_of_records(self, side: Side) -> bool:
+        """Return whether the type of keys or of values may depend on the records: on JSON, or on ids of schemas."""
+        by_ids = self.schemas is not None and not is_one_schema(self.schemas)
+        by_ids = by_ids and self.format_of(side) in SCHEMA_KINDS and self.reader_schema_of(side) is None
+        return by_ids or self.infers(side)
+
     def reader_schema_of(self, side: Side) -> ReaderSchema | None:
         """Return the schema of the reader of keys or of values, or None if none is given."""
         given = self.reader_schema

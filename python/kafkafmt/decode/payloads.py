@@ -6,7 +6,7 @@ schema of the writer and the schema of the reader, and the decoder decodes the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -23,7 +23,8 @@ SchemaKind: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]  # as schema registr
 # What to do if nothing tells one type for all records. The options are those of commands.
 GIVE_SCHEMA = "give one schema (--schemas FILE, or reader_schema in Python)"
 GIVE_READER = (
-    "give reader_schema in Python; on a command line, kafkafmt replay shows each record by its own schema"
+    "give a reader schema (--reader-schema FILE of kafkafmt export, or reader_schema in Python); kafkafmt replay shows "
+    "each record by its own schema"
 )
 
 
@@ -130,4 +131,8 @@ class PayloadFormat(Protocol):
 
         Raises SchemaError if a schema is damaged or not supported, or if `reader` cannot read what `writer` writes.
         """
+        ...
+
+    def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
+        """Return the paths of the fields of `writer` that `reader` lacks. Raises SchemaError as `decoder`."""
         ...

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from kafkafmt._util.names import some_names
 from kafkafmt._util.sizes import MIB
 from kafkafmt._util.user_errors import ArgumentError
-from kafkafmt.decode.batch_decoder import BatchDecoder, ColumnDecoder, frames_of
+from kafkafmt.decode.batch_decoder import BatchDecoder, ColumnDecoder, frames_of, warn_of_left_out
 from kafkafmt.decode.formats import payload_format
 from kafkafmt.decode.framing import ID_HEADERS
 from kafkafmt.decode.json_inference import infer_json_type
@@ -40,9 +42,12 @@ from kafkafmt.decode.schemas.source import SchemaId, SchemaSource
 from kafkafmt.decode.schemas.topic import SchemasTopic
 
 if TYPE_CHECKING:
-    from kafkafmt.decode.framing import Framing
+    from kafkafmt.decode.framing import Framing, Writer
+    from kafkafmt.decode.payloads import SchemaKind
 
 _MAX_SAMPLE_BYTES = 32 * MIB
+# How many ids are looked up to find the newest schema: payloads that are damaged may have thousands.
+_MAX_LOOKUPS = 100
 
 
 def plan_decoder(
@@ -50,6 +55,7 @@ def plan_decoder(
     columns: Sequence[str],
     topics: Sequence[str],
     sample: Sample | None,
+    id_samples: Sequence[Sample],
     known: pa.Schema | None,
 ) -> BatchDecoder:
     """Return the decoder of `Decoding.decoder`."""
@@ -58,16 +64,14 @@ def plan_decoder(
     if not sides:
         raise ArgumentError(f"{' and '.join(decoding.sides())} are decoded, but are not among the columns")
     decoders = {
-        side: _Planner(decoding, side, schemas, topics, sample, _record_type(known, side)).decoder()
+        side: _Planner(decoding, side, schemas, topics, sample, id_samples, _type_of(known, side)).decoder()
         for side in sides
     }
     return BatchDecoder(columns, decoders, decoding.on_error)
 
 
-def _record_type(known: pa.Schema | None, side: Side) -> pa.DataType | None:
-    """Return the type of earlier keys or values if they are records: types of JSON are inferred for objects only."""
-    kind = known.field(side).type if known is not None and side in known.names else None
-    return kind if kind is not None and pa.types.is_struct(kind) else None
+def _type_of(known: pa.Schema | None, side: Side) -> pa.DataType | None:
+    return known.field(side).type if known is not None and side in known.names else None
 
 
 def schema_source(schemas: Schemas) -> SchemaSource | Schema:
@@ -95,7 +99,8 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
 class _Planner:
     """Finds the type of keys or of values.
 
-    known: that of earlier ones, if they were records. payloads: how many were read to find it.
+    known: that of earlier ones. payloads: how many were read to find it. lookups: the schemas of ids that they have, or
+    why there are none.
     """
 
     decoding: DecodingOptions
@@ -103,8 +108,10 @@ class _Planner:
     schemas: SchemaSource | Schema | None
     topics: Sequence[str]
     sample: Sample | None
+    id_samples: Sequence[Sample]
     known: pa.DataType | None
     payloads: int = 0
+    lookups: dict[SchemaId, Schema | SchemaError] = field(default_factory=dict)
 
     def decoder(self) -> ColumnDecoder:
         name = self.decoding.format_of(self.side)
@@ -116,7 +123,15 @@ class _Planner:
             return self._column_decoder(self._inferred(), strict=True)
         if given is not None:
             return self._reader_given(given)
-        return self._with_reader(self._newest())
+        newest = self._newest()
+        if newest is None:
+            assert self.known is not None
+            return self._column_decoder(self.known)
+        reader = self._with_known_fields(newest)
+        if reader.kind == "JSON":  # decoders of JSON do not look at the schemas of writers
+            for schema_id, schema in self._known_schemas().items():
+                warn_of_left_out(self.side, schema_id, schema, reader)
+        return self._with_reader(reader)
 
     def _column_decoder(
         self, kind: pa.DataType, *, reader: Schema | None = None, strict: bool = False
@@ -143,8 +158,8 @@ class _Planner:
             raise ArgumentError(f"reader_schema is of kind {given.kind}; the format is {name}")
         return self._with_reader(given)
 
-    def _newest(self) -> Schema:
-        """Return the newest schema of the topics, or else of the first records."""
+    def _newest(self) -> Schema | None:
+        """Return the newest schema of the topics, or else of some records. Returns None if `known` has to do."""
         if isinstance(self.schemas, Schema):
             return self.schemas
         assert self.schemas is not None
@@ -156,24 +171,102 @@ class _Planner:
             raise SchemaError(f"topics {names} have different schemas of {self.side}s: {GIVE_READER}")
         if known and kind != "PROTOBUF":
             return known.pop()
-        ids: dict[SchemaId, None] = {}
-        messages: dict[Any, None] = {}
-        for column, headers in self._samples():
-            frames = frames_of(column, headers, self.side, self._framing(), self._format())
-            ids.update((w.schema_id, None) for w in frames.writers if w.schema_id is not None)
-            messages.update((w.message, None) for w in frames.writers if w.message is not None)
-            if ids:
-                break
+        first, ids = self._sampled_writers(kind)
+        messages = {writer.message: None for writer in first if writer.message is not None}
         if len(messages) > 1:
             raise SchemaError(f"the {self.side}s are of {len(messages)} Protobuf messages: {GIVE_READER}")
         if not known and not ids:
+            self._ensure_known()
+            return None
+        schema = known.pop() if known else self._newest_of(ids, [writer.schema_id for writer in first], kind)
+        for message in messages:
+            schema = replace(schema, message=message)
+        return schema
+
+    def _ensure_known(self) -> None:
+        """Raise SchemaError if no record has the id of a known schema, unless the type of earlier ones is known."""
+        for error in self.lookups.values():
+            if isinstance(error, SchemaError):
+                named = some_names(self.topics) or "the records"
+                raise type(error)(f"no schema is found for the {self.side}s of {named}: {error}")
+        if self.known is None:
             raise self._undetermined(
                 f"no schema of {self.side}s is found by topic, and no record has the id of one: {GIVE_SCHEMA}"
             )
-        schema = known.pop() if known else self.schemas.newest_after(list(ids), kind)
-        for message in messages:
-            schema = Schema(schema.kind, schema.content, schema.references, message)
-        return schema
+
+    def _sampled_writers(self, kind: SchemaKind) -> tuple[list[Writer], list[SchemaId]]:
+        """Return the writers in the first batch that has a known schema, and the ids of all known schemas."""
+        for number, sample in enumerate(self.id_samples):
+            first: list[Writer] = []
+            ids: dict[SchemaId, None] = {}
+            size = 0
+            for column, headers in self._samples(sample):
+                frames = frames_of(column, headers, self.side, self._framing(), self._format())
+                counts = np.bincount(frames.groups[frames.groups >= 0], minlength=len(frames.writers))
+                # Those of most records first: an id of a damaged payload is rarely that of another one.
+                writers = [frames.writers[place] for place in np.argsort(-counts, kind="stable").tolist()]
+                writers = [writer for writer in writers if self._is_known(writer.schema_id, kind)]
+                first = first or writers
+                ids.update((writer.schema_id, None) for writer in writers if writer.schema_id is not None)
+                size += column.nbytes
+                if (ids and number) or size >= _MAX_SAMPLE_BYTES:
+                    break
+            if ids:
+                return first, list(ids)
+        return [], []
+
+    def _is_known(self, schema_id: SchemaId | None, kind: SchemaKind) -> bool:
+        if schema_id is None:
+            return False
+        if schema_id not in self.lookups and len(self.lookups) < _MAX_LOOKUPS:
+            assert self.schemas is not None
+            assert not isinstance(self.schemas, Schema)
+            try:
+                self.lookups[schema_id] = self.schemas.schema(schema_id, kind)
+            except SchemaError as error:
+                self.lookups[schema_id] = error
+        return isinstance(self.lookups.get(schema_id), Schema)
+
+    def _known_schemas(self) -> dict[SchemaId, Schema]:
+        return {schema_id: found for schema_id, found in self.lookups.items() if isinstance(found, Schema)}
+
+    def _newest_of(
+        self, ids: Sequence[SchemaId], first: Sequence[SchemaId | None], kind: SchemaKind
+    ) -> Schema:
+        """Return the newest schema of these ids. If the source does not tell it, the one that has all fields.
+
+        first: the ids of the first batch, which count if the schemas of `ids` have nothing in common.
+        """
+        assert self.schemas is not None
+        assert not isinstance(self.schemas, Schema)
+        try:
+            return self.schemas.newest_after(ids, kind)
+        except SchemaError:
+            schemas = [self._known_schemas()[schema_id] for schema_id in ids]
+            whole = {one for one in schemas if all(_keeps_fields(other, one) for other in schemas)}
+            if len(whole) == 1:
+                return whole.pop()
+            firsts = [schema_id for schema_id in first if schema_id is not None]
+            if len(firsts) == len(ids):
+                raise
+            return self.schemas.newest_after(firsts, kind)
+
+    def _with_known_fields(self, newest: Schema) -> Schema:
+        """Return `newest`, or another schema of the folder that has its fields and more of those that are known.
+
+        It has no other fields. Records with the older schema may come after others, as while producers are replaced.
+        """
+        if not isinstance(self.schemas, SchemaFiles) or self.known is None:
+            return newest
+        known, own = _names(self.known), _names(payload_format(newest.kind).read_type(newest))
+        best, most = newest, len(own & known)
+        for schema in self.schemas.of_kind(newest.kind) if known - own else ():
+            candidate = replace(schema, message=newest.message)
+            with suppress(SchemaError):
+                names = _names(payload_format(newest.kind).read_type(candidate))
+                if most < len(names & known) and names <= known | own and _keeps_fields(newest, candidate):
+                    best, most = candidate, len(names & known)
+        return best
 
     def _undetermined(self, message: str) -> SchemaError:
         return SchemaError(message) if self.payloads else UndeterminedTypeError(message)
@@ -184,17 +277,15 @@ class _Planner:
     def _format(self) -> Any:
         return self.decoding.format_of(self.side)
 
-    def _samples(self) -> Iterator[tuple[pa.Array, pa.Array | None]]:
+    def _samples(self, sample: Sample) -> Iterator[tuple[pa.Array, pa.Array | None]]:
         """Yield the payloads and headers of the first batches, until they have some thousand rows with payloads."""
-        if self.sample is None:
-            return
         columns = [str(self.side), *(["headers"] if self._framing() in ID_HEADERS else [])]
         rows = 0
-        for batch in self.sample(columns):
+        for batch in sample(columns):
             column = batch.column(self.side)
             yield column, batch.column("headers") if "headers" in columns else None
             rows += len(column) - column.null_count
-            self.payloads = rows
+            self.payloads = max(self.payloads, rows)
             if rows >= MAX_SAMPLE_ROWS:
                 return
 
@@ -202,7 +293,7 @@ class _Planner:
         """Return the type of JSON in the first records, and of the earlier ones."""
         found: list[Payloads] = []
         rows, size = 0, 0
-        for column, _ in self._samples():
+        for column, _ in self._samples(self.sample) if self.sample is not None else ():
             part = self._first_payloads(column, MAX_SAMPLE_ROWS - rows)
             if len(part):
                 found.append(part)
@@ -210,11 +301,13 @@ class _Planner:
             size += int((part.ends - part.starts).sum())
             if size >= _MAX_SAMPLE_BYTES:
                 break
-        if not found and self.known is None:
+        # Types of JSON are inferred for objects only.
+        known = self.known if self.known is not None and pa.types.is_struct(self.known) else None
+        if not found and known is None:
             raise self._undetermined(
                 f"no record has a {self.side} to infer a type of JSON from: {GIVE_SCHEMA}"
             )
-        return infer_json_type(found, self.known)
+        return infer_json_type(found, known)
 
     def _first_payloads(self, column: pa.Array, most: int) -> Payloads:
         """Return the first payloads of a column, without its nulls and without those whose framing is damaged."""
@@ -222,3 +315,15 @@ class _Planner:
         rows = np.flatnonzero(frames.groups >= 0)[:most]
         payloads = frames.payloads
         return Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows])
+
+
+def _names(kind: pa.DataType) -> set[str]:
+    return {found.name for found in kind} if pa.types.is_struct(kind) else set()
+
+
+def _keeps_fields(writer: Schema, reader: Schema) -> bool:
+    """Return whether a schema of the reader has all fields of what a writer writes, and can read it."""
+    try:
+        return not payload_format(writer.kind).left_out(writer, reader)
+    except SchemaError:
+        return False

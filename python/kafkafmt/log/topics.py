@@ -22,7 +22,7 @@ from kafkafmt.types import TopicPartition
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_LOG = TopicPartition(METADATA_TOPIC, 0)
 
-# A name or a glob of topics, or several of them; None selects all topics but Kafka's own.
+# A name or a glob of topics, or several of them, as a list or with commas. None selects all topics but Kafka's own.
 Topics: TypeAlias = "str | Sequence[str] | None"
 
 _INTERNAL_PREFIX = "__"
@@ -44,13 +44,23 @@ def is_internal_topic(topic: str) -> bool:
     return topic.startswith(_INTERNAL_PREFIX)
 
 
+def topic_names(topics: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names and globs one by one. Commas separate them: no name of a topic has one.
+
+    >>> topic_names("orders, page-*"), topic_names(["orders", "clicks,users"])
+    (('orders', 'page-*'), ('orders', 'clicks', 'users'))
+    """
+    given = [topics] if isinstance(topics, str) else topics
+    return tuple(one.strip() for names in given for one in names.split(","))
+
+
 def topic_matches(topic: str, topics: str | Sequence[str]) -> bool:
     """Whether a topic has one of these names, or matches one of these globs.
 
     >>> [topic_matches(topic, ("orders", "page-*")) for topic in ("orders", "page-views", "clicks")]
     [True, True, False]
     """
-    return any(fnmatchcase(topic, one) for one in ([topics] if isinstance(topics, str) else topics))
+    return any(fnmatchcase(topic, one) for one in topic_names(topics))
 
 
 def is_chosen(where: TopicPartition | None, topics: Topics, *, is_named: bool) -> bool:
@@ -74,8 +84,9 @@ def selection_error(found: Iterable[TopicPartition | None], topics: Topics, *, i
     if topics is None:
         return "no topic but Kafka's own" if is_empty else None
     names = {"" if one is None else one.topic for one in found}
-    wanted = [topics] if isinstance(topics, str) else topics
-    missing = next((one for one in wanted if not any(fnmatchcase(name, one) for name in names)), None)
+    missing = next(
+        (one for one in topic_names(topics) if not any(fnmatchcase(name, one) for name in names)), None
+    )
     return None if missing is None else f"no topic matches {missing!r}"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from kafkafmt._util.names import unknown_name
 from kafkafmt._util.user_errors import UserError
 from kafkafmt.columns.read import COLUMNS
+from kafkafmt.log.topics import topic_names
 from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.selection import TopicSelection, topic_selection
 from kafkafmt.storage import RemotePath
@@ -49,10 +50,13 @@ def parse_topics(
     """Return the topics by names and globs; without them, those of the partitions. Raises ScanError."""
     if topics is None:
         return TopicSelection(names=tuple(sorted({one.topic for one in partitions or ()})))
-    given = [topics] if isinstance(topics, str) else list(topics)
-    if not given or not all(isinstance(name, str) and name for name in given):
+    try:
+        given = topic_names(topics)
+    except (AttributeError, TypeError):  # no text
+        given = ()
+    if not given or not all(given):
         raise ScanError(f"topics: expected a name, a glob or several of them, found {topics!r}")
-    return topic_selection(given)
+    return topic_selection(dict.fromkeys(given))
 
 
 def parse_partitions(partitions: Partition | Iterable[Partition] | None) -> frozenset[TopicPartition] | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -30,6 +29,7 @@ from kafkafmt.scanning.errors import ScanError
 from kafkafmt.scanning.logs import shown_paths
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES, DEFAULT_SPLIT_BYTES, LogReadOptions
 from kafkafmt.scanning.row_bounds import RowBounds
+from kafkafmt.scanning.sampling import RecordSamples
 from kafkafmt.scanning.selection import Bound
 from kafkafmt.scanning.tailing import RecordTail, TailOptions, TailStart
 from kafkafmt.scanning.tasks import OffsetRange
@@ -77,7 +77,7 @@ def scan(
         source: a log directory, a partition folder, a segment file, a pattern of these, or a URI (`s3://`,
             `tiered+s3://`, `backup+file://`); or several. Or the brokers and topics of one cluster:
             `kafka://HOST:PORT[,HOST:PORT][/TOPIC,...]`.
-        topics: a name, a glob, or several of them. By default all but Kafka's own topics.
+        topics: a name, a glob, or several of them, also as `'a,b'`. By default all but Kafka's own topics.
         partitions: those that are read. If the source is one folder that is not named TOPIC-PARTITION, its partition.
         offsets: (start, end) for all partitions, or for each partition in a mapping of all of them; None is the start
             or the end of the partition. Offsets outside a partition are no error: there are no rows.
@@ -174,9 +174,13 @@ class Scan:
     pyarrow, DuckDB and Polars, take a scan.
     """
 
-    def __init__(self, request: ScanRequest, whole: Scan | None = None) -> None:
-        """whole: the scan whose types of decoded columns this one has, as it is a part of it."""
+    def __init__(self, request: ScanRequest, whole: Scan | None = None, earlier: Scan | None = None) -> None:
+        """whole: the scan whose types of decoded columns this one has, as it is a part of it.
+
+        earlier: the scan whose records tell the types if those of this one do not.
+        """
         self._request = request
+        self._earlier = earlier
         self._whole = self if whole is None else whole
 
     def __repr__(self) -> str:
@@ -186,8 +190,8 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The schema of the rows: the columns of Spark's Kafka source, with its types, or with those of the decoding.
 
-        If the types of decoded columns depend on the records, this reads the first ones. Raises SchemaError if they
-        tell no type, as text that is read as JSON, and for a damaged schema.
+        If the types of decoded columns depend on the records, this reads some. Raises SchemaError if they tell
+        no type, as text that is read as JSON, and for a damaged schema.
         """
         return arrow_schema(self._request.columns) if self._decoder is None else self._decoder.schema
 
@@ -201,38 +205,14 @@ class Scan:
         if request.decoding is None:
             return None
         topics = sorted({one.topic for one in self._ranges})
+        samples, earlier = RecordSamples(request.source, self._ranges), self._earlier
+        first = samples.from_start if request.known is None else samples.from_ends
+        id_samples = [samples.of_ids, first]
+        if earlier is not None:
+            id_samples.append(RecordSamples(request.source, earlier._ranges).from_start)
         return request.decoding.decoder(
-            request.columns, topics=topics, sample=self._undecoded, known=request.known
+            request.columns, topics=topics, sample=first, id_samples=id_samples, known=request.known
         )
-
-    def _undecoded(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the records from which types are inferred: the first ones.
-
-        If the scan continues an earlier one, the first and the last ones of each partition come before the others.
-        Producers add fields at any time, and each of its records counts.
-        """
-        if self._request.known is None:
-            yield from self._stored_rows(self._ranges, columns)
-            return
-        from kafkafmt.decode.options import MAX_SAMPLE_ROWS
-
-        share = -(-MAX_SAMPLE_ROWS // (2 * max(len(self._ranges), 1)))
-        first, last, between = {}, {}, {}
-        for one, (start, end) in self._ranges.items():
-            stop = min(start + share, end)
-            resume = max(stop, end - share)
-            first[one], last[one] = OffsetRange(start, stop), OffsetRange(resume, end)
-            between[one] = OffsetRange(stop, resume)
-        for pair in zip_longest(self._stored_rows(first, columns), self._stored_rows(last, columns)):
-            yield from (rows for rows in pair if rows is not None)
-        yield from self._stored_rows(between, columns)
-
-    def _stored_rows(
-        self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        filled = {one: wanted for one, wanted in ranges.items() if wanted.end > wanted.start}
-        for task in self._request.source.tasks(filled, columns, DEFAULT_SPLIT_BYTES) if filled else ():
-            yield from task.read()
 
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
         """Return the offsets that are read of each partition, from `start` to before `end`. The first call fixes them.
@@ -285,14 +265,15 @@ class Scan:
         """Return the scan of these offsets alone, which come after records with the columns `known`.
 
         Types that are inferred have the fields of these columns, and the new ones of records at these offsets: of the
-        first and the last ones of each partition. Other types are those of the scan.
+        first and the last ones of each partition. Types of a schema that ids of records select are those of the newest
+        schema of such records. Other types are those of the scan.
 
         Raises ScanError for other partitions than the scan has.
         """
         decoding = self._request.decoding
-        if decoding is None or not any(decoding.infers(side) for side in decoding.sides()):
+        if decoding is None or not any(decoding.is_of_records(side) for side in decoding.sides()):
             return self.within(ranges)
-        return Scan(replace(self._request, wanted=self._within(ranges), known=known))
+        return Scan(replace(self._request, wanted=self._within(ranges), known=known), earlier=self)
 
     def of_topic(self, topic: str) -> Scan:
         """Return the scan of one topic. The types of its decoded columns are those of this topic alone.

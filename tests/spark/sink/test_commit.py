@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -356,8 +357,8 @@ def test_task_when_it_fails_after_its_job_was_aborted_then_leaves_no_staging_fol
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
-def test_commit_that_failed_behind_the_manifest_when_aborted_then_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_commit_that_failed_behind_the_manifest_when_aborted_then_is_finished_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = job(tmp_path, *COLUMNS)
     results = staged(one, records(0, 1), records(2, partition=1))
@@ -369,9 +370,32 @@ def test_commit_that_failed_behind_the_manifest_when_aborted_then_is_finished(
         patch.setattr("kafkafmt.spark.sink.manifest.put_segment", fail)
         with pytest.raises(OSError, match="No space left"):
             one.commit(results)
-    one.abort(results)
+    with caplog.at_level(logging.WARNING):
+        one.abort(results)
     assert offsets(tmp_path) == [0, 1]
     assert content(tmp_path) == ["t-0", "t-1"]
+    assert [message.partition(": ")[2] for message in caplog.messages] == [
+        f"the commit of job {one.staging[10:42]} had begun, and is finished: all of its rows are in the log directory, "
+        "also if its write raised an error or was killed"
+    ]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_version_of_a_batch_write_when_its_commit_had_begun_then_the_repeated_write_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
+) -> None:
+    options = {"offsets": "dense", "txnAppId": "daily.orders", "txnVersion": 7}
+    one = job(tmp_path, *COLUMNS, **options)
+    segments = staged(one, records(0, 1))[0].segments
+    Commit(tmp_path, keeps_offsets=False)._manifest(tmp_path / one.staging, segments, one.options.transaction)
+    if not is_killed:
+        one.abort([])
+    with caplog.at_level(logging.WARNING):
+        write(tmp_path, records(0, 1), **options)
+    assert offsets(tmp_path) == [0, 1]
+    assert caplog.messages[-1].endswith("batch 7 of daily.orders was already committed: it is left out")
+    write(tmp_path, records(0, 1), **(options | {"txnVersion": 8}))
+    assert offsets(tmp_path) == [0, 1, 2, 3]
 
 
 # Streams

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,37 @@ def test_mode_when_spark_has_none_of_it_then_it_says_so(
     frame = spark.range(1).selectExpr("encode('v', 'utf-8') AS value")
     with pytest.raises(Exception, match='Please use either the "Append" or "Overwrite" mode'):
         save(frame, tmp_path, mode, topic="t", partition=0)
+
+
+def test_write_when_its_version_was_committed_then_is_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    frame = spark.range(3).coalesce(1).selectExpr("cast(id AS string) AS value")
+    for version in (1, 1, 2, 1):
+        save(frame, target, topic="t", partition=0, txnAppId="daily", txnVersion=version)
+    assert [one.offset for one in LogDirectory(target).partition(("t", 0)).records()] == list(range(6))
+
+
+def test_write_when_in_a_thread_with_an_active_session_then_finds_the_data_source(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The remedy of docs/spark.md, "When it fails": Spark finds a data source in the active session of the thread."""
+    target = tmp_path / "target"
+    frame = spark.range(3).coalesce(1).selectExpr("cast(id AS string) AS value")
+
+    def write(*, is_active: bool) -> None:
+        if is_active:
+            session: Any = spark
+            session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+        save(frame, target, topic="t", partition=0)
+
+    with (
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(Exception, match=r"\[DATA_SOURCE_NOT_FOUND\]"),
+    ):
+        threads.submit(write, is_active=False).result()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(write, is_active=True).result()
+    assert LogDirectory(target).partition(("t", 0)).end_offset == 3
 
 
 @pytest.mark.parametrize("offsets", ["keep", "dense"])

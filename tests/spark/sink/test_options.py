@@ -19,6 +19,19 @@ from spark.writes import schema_of, write
     [
         ({"codek": "zstd"}, "unknown option 'codek': did you mean 'codec'?"),
         ({"checkpointLocation": "/c"}, "unknown option 'checkpointLocation': expected one of"),
+        ({"compresion": "zstd"}, "unknown option 'compresion': did you mean 'codec'?"),
+        ({"compression": "zstd"}, "unknown option 'compression': did you mean 'codec'?"),
+        (
+            {"level": 3},
+            "none has no compression levels, but level is 3: expected codec gzip, lz4, zstd, or no level",
+        ),
+        ({"txnAppId": "daily"}, "option txnAppId: expected both txnAppId and txnVersion"),
+        ({"txnVersion": 3}, "option txnVersion: expected both txnAppId and txnVersion"),
+        (
+            {"txnAppId": "a/b", "txnVersion": 3},
+            "option txnAppId: expected up to 100 letters, digits, .*found 'a/b'",
+        ),
+        ({"txnAppId": "a", "txnVersion": -1}, "option txnVersion: expected a number from 0 to"),
         ({"codec": "zip"}, "option codec: expected none, gzip, snappy, lz4 or zstd, found 'zip'"),
         ({"codec": "zstd", "magic": 1}, "zstd needs message format v2, not v1"),
         ({"codec": "gzip", "level": 30}, "gzip level must be 1 to 9, not 30"),
@@ -132,3 +145,9 @@ def test_path_when_a_partition_s_folder_or_a_file_then_refused(tmp_path: Path) -
         write(tmp_path / "t-0", [{"value": b"a"}], topic="t", partition=0)
     with pytest.raises(FileExistsError):
         write(next(tmp_path.glob("t-0/*.log")), [{"value": b"a"}], topic="t", partition=0)
+
+
+def test_identity_when_of_a_stream_then_refused(tmp_path: Path) -> None:
+    given = options_of(tmp_path, txnAppId="a", txnVersion=1)
+    with pytest.raises(ValueError, match="option txnAppId: a stream numbers its batches"):
+        WriteOptions.parse(given, streaming=True)

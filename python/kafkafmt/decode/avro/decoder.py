@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,12 @@ class AvroFormat:
         """Return a decoder of the payloads of `writer` to the type of `reader`."""
         with _bounded():
             return AvroDecoder(writer, reader)
+
+    def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
+        """Return the paths of the fields of `writer` that `reader` lacks, also by their aliases."""
+        with _bounded():
+            read = parse(reader)
+            return Program(parse(writer), Columns(read), read).left_out
 
 
 FORMAT = AvroFormat()

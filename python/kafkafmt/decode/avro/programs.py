@@ -45,6 +45,7 @@ class Program:
     """The steps of a program, with what they are for.
 
     paths: the field of each step, for errors. writers: the type that each reads. refusals: why branches are refused.
+    left_out: the paths of the fields of the writer that the reader lacks.
     """
 
     def __init__(self, writer: AvroType, columns: Columns, reader: AvroType) -> None:
@@ -52,6 +53,7 @@ class Program:
         self.paths: list[str] = []
         self.writers: list[AvroType] = []
         self.refusals: dict[int, str] = {}
+        self.left_out: list[str] = []
         self._constants = bytearray(1)  # the kernel needs an address
         self._ranges: list[tuple[int, int]] = []
         self._skipped: dict[int, Step] = {}
@@ -152,6 +154,7 @@ class Program:
         for number, part in enumerate(writer.fields):
             match = matches.get(number)
             if match is None:
+                self.left_out.append(self.paths[first + number])
                 self._fill_skip(first + number, part.type)
             else:
                 self._fill(first + number, part.type, reader.fields[match].type, column.children[match])

@@ -25,6 +25,7 @@ different encodings are errors of the schema.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -82,6 +83,11 @@ class ProtobufFormat:
         """Return a decoder of payloads of the message of `writer` to the type of the message of `reader`."""
         return ProtobufDecoder(_column(writer, reader))
 
+    def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
+        """Return the paths of the fields of the message of `writer` whose numbers the message of `reader` lacks."""
+        _column(writer, reader)
+        return list(_left_out(*_messages(writer, reader), "", set()))
+
 
 FORMAT = ProtobufFormat()
 
@@ -108,12 +114,31 @@ class ProtobufDecoder:
 @lru_cache(maxsize=256)
 def _column(writer: Schema, reader: Schema) -> Column:
     """Return the column of payloads of the message of `writer`, as the message of `reader` has them."""
+    return _Planner().message_column(*_messages(writer, reader), "")
+
+
+def _messages(writer: Schema, reader: Schema) -> tuple[Descriptor, Descriptor]:
+    """Return the messages of two schemas. Raises SchemaError if that of `writer` is another message."""
     read = message_descriptors(reader)[0]
     candidates = message_descriptors(writer)
     written = next((found for found in candidates if found.full_name == read.full_name), candidates[0])
     if written.full_name != read.full_name and _has_message(written, read.full_name):
         raise SchemaError(f"the payload is of message {written.full_name}; expected {read.full_name}")
-    return _Planner().message_column(written, read, "")
+    return written, read
+
+
+def _left_out(written: Descriptor, read: Descriptor, path: str, seen: set[tuple[str, str]]) -> Iterator[str]:
+    if (written.full_name, read.full_name) in seen:
+        return
+    seen.add((written.full_name, read.full_name))
+    known = {found.number: found for found in read.fields}
+    for found in written.fields:
+        inner = f"{path}.{found.name}" if path else found.name
+        other = known.get(found.number)
+        if other is None:
+            yield inner
+        elif found.message_type is not None and other.message_type is not None:
+            yield from _left_out(found.message_type, other.message_type, inner, seen)
 
 
 def _has_message(near: Descriptor, name: str) -> bool:

@@ -83,6 +83,10 @@ class SchemaFiles:
         ensure_kind(found.kind, kind, schema_id)
         return found
 
+    def of_kind(self, kind: SchemaKind) -> list[Schema]:
+        """Return all schemas of a kind."""
+        return [found for found in self._schemas.values() if found.kind == kind]
+
     def newest(self, subject: str, kind: SchemaKind) -> Schema | None:
         """Return None: files have no subjects."""
         return None

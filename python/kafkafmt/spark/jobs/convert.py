@@ -61,7 +61,7 @@ def convert(
 
     Args:
         source, target: folders or URIs, as s3://bucket/logs. Local folders must be at the same paths on all machines.
-        topics: a name, a glob as `'page-*'`, or several of them.
+        topics: a name, a glob as `'page-*'`, or several of them, also as `'a,b'`.
 
     The other options are those of `kafkafmt convert`. Codecs are names or `Codec`.
 

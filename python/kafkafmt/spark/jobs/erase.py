@@ -65,7 +65,7 @@ def erase(
         keys: records with one of these keys are erased.
         where: `MODULE:CALLABLE`, which the executors import; see `EraseOptions`. Give it or `keys`.
         replacement: the new value of the records; None: the records go.
-        topics: a name, a glob as `'page-*'`, or several of them.
+        topics: a name, a glob as `'page-*'`, or several of them, also as `'a,b'`.
 
     The other options are those of `kafkafmt erase`.
 

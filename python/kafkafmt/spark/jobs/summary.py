@@ -45,7 +45,8 @@ def summarize(
         paths, options: as for `verify`.
         deep: also decompress all batches, which adds compression ratios, the number of records in wrappers of v0 and
             v1, and the number of records with headers.
-        topics: a name, a glob as `'page-*'`, or several of them. By default all topics but Kafka's own.
+        topics: a name, a glob as `'page-*'`, or several of them, also as `'a,b'`. By default all topics but
+            Kafka's own.
         from_segment_start: also count records below the log start offset.
 
     Returns a row for each topic. The reference of `kafkafmt.spark` lists the columns.

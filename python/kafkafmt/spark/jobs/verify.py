@@ -38,7 +38,8 @@ def verify(
 
     Args:
         paths: as for the data source: log directories, partition folders, segments or patterns, local or URIs.
-        topics: a name, a glob as `'page-*'`, or several of them. By default all topics are checked, also Kafka's own.
+        topics: a name, a glob as `'page-*'`, or several of them, also as `'a,b'`. By default all topics are checked,
+            also Kafka's own.
         options: the options of the file system, as `{"region": "eu-west-1"}`.
 
     Returns a row for each file: path, topic, partition, status, size_in_bytes, batches, records, base_offset,

@@ -20,7 +20,13 @@ from kafkafmt.log.appender import ensure_not_open
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.broker_files import recovery_points
-from kafkafmt.spark.sink.manifest import Manifest, PlacedSegment, StreamBatch, put_segment
+from kafkafmt.spark.sink.manifest import (
+    Manifest,
+    PlacedSegment,
+    StreamBatch,
+    put_segment,
+    warn_of_finished,
+)
 from kafkafmt.spark.sink.offsets import move_offsets
 from kafkafmt.spark.sink.placing import by_partition, in_threads, place
 from kafkafmt.spark.sink.staging import (
@@ -49,7 +55,7 @@ class Commit:
     def run(self, staging: str, segments: Sequence[StagedSegment], batch: StreamBatch | None = None) -> None:
         """Move all segments to their logs, those of a partition in the order of tasks, and within a task by offset.
 
-        Does nothing for a micro-batch that was committed before.
+        Does nothing for a batch that was committed before.
 
         Raises:
             DirectoryLockedError: a broker runs on the folder.
@@ -66,7 +72,7 @@ class Commit:
         with lock_log_directory(self.folder), locked(self.folder):
             _roll_forward(self.folder)
             if batch is not None and batch.is_committed(self.folder):
-                _LOG.warning("%s: batch %d of this stream was already committed", self.folder, batch.number)
+                _LOG.warning("%s: %s was already committed: it is left out", self.folder, batch)
                 remove(path)
             elif segments:
                 self._manifest(path, segments, batch).apply(path)
@@ -159,6 +165,7 @@ def _finish(staging: Path, *, or_else_remove: bool) -> None:
     manifest = Manifest.read(staging)
     if manifest is not None:
         manifest.apply(staging)
+        warn_of_finished(staging)
     elif or_else_remove:
         remove(staging)
 

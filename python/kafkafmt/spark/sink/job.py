@@ -104,14 +104,14 @@ class SinkJob:
                 raise
 
     def commit(self, results: Sequence[TaskResult], batch_number: int | None = None) -> None:
-        """Commit what the tasks staged. Does nothing for a micro-batch that was committed before.
+        """Commit what the tasks staged. Does nothing for a batch that was committed before.
 
         batch_number: the number of a stream's micro-batch. Raises the errors of `Commit.run`.
         """
         staged = sorted((result for result in results if result.segments), key=lambda result: result.task)
         if not staged:
             return
-        batch = None
+        batch = self.options.transaction
         if batch_number is not None:
             query = staged[0].query
             if query is None:

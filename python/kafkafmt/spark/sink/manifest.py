@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,21 +24,38 @@ from pathlib import Path
 from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.broker_files import forget_changed
-from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, remove, sync
+from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, job_of, remove, sync
 from kafkafmt.storage import StoragePath, read_file, write_file
 
-_QUERY = re.compile(r"[0-9A-Za-z-]{1,100}")
+_LOG = logging.getLogger(__name__)
+_QUERY = re.compile(r"[0-9A-Za-z._-]{1,100}")
+
+
+def parse_query(value: str) -> str:
+    """Return the id of a query or of an application, which is a part of a file's name. Raises ValueError."""
+    if not _QUERY.fullmatch(value):
+        raise ValueError("expected up to 100 letters, digits, '.', '_' and '-'")
+    return value
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """A micro-batch of a stream. `query` is the id in the query's checkpoint."""
+    """A micro-batch of a stream, or a batch write with `txnAppId` and `txnVersion`.
+
+    query: the id in the checkpoint of the stream, or the `txnAppId`. number: of the micro-batch, or the `txnVersion`.
+    """
 
     query: str
     number: int
 
+    def __post_init__(self) -> None:
+        parse_query(self.query)
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of {self.query}"
+
     def is_committed(self, folder: StoragePath) -> bool:
-        """Return whether this or a later micro-batch of the query was committed to a log directory."""
+        """Return whether this or a later batch of the query was committed to a log directory."""
         try:
             record = self._record(folder)
             found = read_regular(record) if isinstance(record, Path) else read_file(record)
@@ -46,7 +64,7 @@ class StreamBatch:
             return False
 
     def note(self, folder: StoragePath) -> None:
-        """Record durably that the micro-batch is committed."""
+        """Record durably that the batch is committed."""
         record, data = self._record(folder), json.dumps({"batch": self.number}).encode()
         if isinstance(record, Path):
             replace_file(record, data)
@@ -54,8 +72,6 @@ class StreamBatch:
             write_file(record, data)
 
     def _record(self, folder: StoragePath) -> StoragePath:
-        if not _QUERY.fullmatch(self.query):
-            raise ValueError(f"query id: expected letters, digits and dashes, found {self.query!r}")
         return folder / f".kafkafmt-stream-{self.query}"
 
 
@@ -70,7 +86,7 @@ class PlacedSegment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The changes of a commit: segments to add, partition folders to replace, and the micro-batch to record.
+    """The changes of a commit: segments to add, partition folders to replace, and the batch to record.
 
     segments: by ascending offsets in each partition. replaced: names of partition folders; the n-th new folder is
     staged as `<n>.new`.
@@ -114,6 +130,16 @@ class Manifest:
             self.batch.note(folder)
         (staging / MANIFEST).unlink(missing_ok=True)
         remove(staging)
+
+
+def warn_of_finished(staging: StoragePath) -> None:
+    """Log that the commit of a job was finished after its write. If the job runs again, it may add its rows again."""
+    _LOG.warning(
+        "%s: the commit of job %s had begun, and is finished: all of its rows are in the log directory, also if its "
+        "write raised an error or was killed",
+        staging.parent,
+        job_of(staging.name),
+    )
 
 
 def put_segment(staged: Path, folder: Path, base_offset: int) -> None:

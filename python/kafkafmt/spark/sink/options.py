@@ -12,7 +12,15 @@ from kafkafmt._util.sizes import size_text
 from kafkafmt.build.builder import DEFAULT_BATCH_SIZE, RecordBatchBuilder
 from kafkafmt.log.batch_writer import MAX_INT32
 from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
-from kafkafmt.spark.values import FILE_SYSTEM_HELP, one_of, parse_number, parse_partition, parse_size
+from kafkafmt.spark.sink.manifest import StreamBatch, parse_query
+from kafkafmt.spark.values import (
+    FILE_SYSTEM_HELP,
+    one_of,
+    parse_long,
+    parse_number,
+    parse_partition,
+    parse_size,
+)
 from kafkafmt.storage import StoragePath
 from kafkafmt.storage.locations import FILE_SYSTEM_OPTIONS, Storages, without_secrets
 from kafkafmt.types import Codec, TopicPartition
@@ -23,6 +31,7 @@ DEFAULT_BUFFER_BYTES = 64 * 1024 * 1024
 
 # The options that control how batches are built. They have no meaning for rows that are batches.
 _OF_RECORDS = ("codec", "level", "magic", "batchSize")
+_OF_TRANSACTIONS = ("txnAppId", "txnVersion")
 _CODECS = tuple(codec.name.lower() for codec in Codec)
 _MAX_MAGIC = 2
 _LEVEL = re.compile(r"[+-]?\d{1,3}")
@@ -81,7 +90,7 @@ SINK_OPTIONS = (
         None,
         "`keep` those of the data, or `dense`: numbered from the end of the log on; by default the columns decide",
     ),
-    Option("codec", _parse_codec, "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`"),
+    Option("codec", _parse_codec, "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`", "compression"),
     Option("level", _parse_level, None, "the compression level of the codec"),
     Option("magic", _parse_magic, str(_MAX_MAGIC), "the message format"),
     Option(
@@ -99,6 +108,19 @@ SINK_OPTIONS = (
         size_text(DEFAULT_BUFFER_BYTES),
         "the most bytes that a task buffers before it writes them",
     ),
+    Option(
+        "txnAppId",
+        parse_query,
+        None,
+        "of batch writes: the name of the job, for `txnVersion`: up to 100 letters, digits, `.`, `_` and `-`",
+    ),
+    Option(
+        "txnVersion",
+        parse_long,
+        None,
+        "of batch writes: the number of this run of the job. A write whose number, or a higher one, was committed with "
+        "this `txnAppId` is left out, with a warning",
+    ),
     *(Option(name, str, None, FILE_SYSTEM_HELP) for name in FILE_SYSTEM_OPTIONS),
 )
 # The options that Spark adds to those of a stream.
@@ -110,7 +132,7 @@ class WriteOptions:
     """The parsed options of a write; `SINK_OPTIONS` describes each.
 
     unit, offsets: None if the columns decide. topic, partition: of all rows, instead of their columns. of_records: the
-    names of the given options that control how batches are built.
+    names of the given options that control how batches are built. transaction: of `txnAppId` and `txnVersion`.
     """
 
     folder: StoragePath
@@ -124,6 +146,7 @@ class WriteOptions:
     batch_size: int = DEFAULT_BATCH_SIZE
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    transaction: StreamBatch | None = None
     of_records: tuple[str, ...] = ()
 
     @classmethod
@@ -137,6 +160,7 @@ class WriteOptions:
             folder=_folder(given),
             **given.in_snake_case("unit", "offsets", "topic", "partition", "batchSize", "segmentBytes"),
             **given.in_snake_case("codec", "level", "magic", "maxBufferBytes"),
+            transaction=_transaction(given, streaming=streaming),
             of_records=tuple(name for name in _OF_RECORDS if name in given),
         )
         if parsed.unit is not None:
@@ -149,6 +173,18 @@ class WriteOptions:
             raise ValueError(
                 f"option {self.of_records[0]}: batches are written as they are; expected it with unit=records"
             )
+
+
+def _transaction(given: Options, *, streaming: bool) -> StreamBatch | None:
+    """Return the identity of a batch write, or None. Raises ValueError for one option alone, and in a stream."""
+    found = [name for name in _OF_TRANSACTIONS if name in given]
+    if not found:
+        return None
+    if streaming:
+        raise ValueError(f"option {found[0]}: a stream numbers its batches; expected it with a batch write")
+    if len(found) == 1:
+        raise ValueError(f"option {found[0]}: expected both {' and '.join(_OF_TRANSACTIONS)}")
+    return StreamBatch(*(given[name] for name in _OF_TRANSACTIONS))
 
 
 def _folder(given: Options) -> StoragePath:

@@ -38,7 +38,7 @@ MANIFEST = "manifest.json"
 OWNER = "owner.json"
 
 _LOCK = ".kafkafmt-lock"
-_NAME = re.compile(r"\.kafkafmt-[0-9a-f]{32}\.staging")
+_NAME = re.compile(r"\.kafkafmt-([0-9a-f]{32})\.staging")
 _SYNCED_AT_ONCE = 8
 
 
@@ -112,6 +112,12 @@ def _place() -> tuple[str, str]:
 def new_name() -> str:
     """Return a new name of a staging folder. Unlike the name of a partition folder, it does not end in a number."""
     return f".kafkafmt-{token_hex(16)}.staging"
+
+
+def job_of(name: str) -> str:
+    """Return the job that the name of a staging folder has."""
+    found = _NAME.fullmatch(name)
+    return name if found is None else found[1]
 
 
 def is_staging(name: str) -> bool:

@@ -33,7 +33,7 @@ from kafkafmt._util.staging import StagedFolder
 from kafkafmt.log.partition_metadata import FILE_NAME as PARTITION_METADATA
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.broker_files import is_stale_snapshot
-from kafkafmt.spark.sink.manifest import StreamBatch
+from kafkafmt.spark.sink.manifest import StreamBatch, warn_of_finished
 from kafkafmt.spark.sink.offsets import move_offsets
 from kafkafmt.spark.sink.placing import by_partition, in_threads, place
 from kafkafmt.spark.sink.staging import MANIFEST, OWNER, POSITIONS_SUFFIX, SEGMENT_SUFFIXES, Owner, is_staging
@@ -93,7 +93,7 @@ class StoreManifest:
     """The changes of a commit.
 
     segments: to copy, by ascending offsets in each partition. removed: objects to delete before, below the log
-    directory; no segment is copied to one of them. batch: the micro-batch to record.
+    directory; no segment is copied to one of them. batch: to record.
     """
 
     segments: tuple[StoredSegment, ...]
@@ -145,7 +145,7 @@ class StoreCommit:
         batch: StreamBatch | None = None,
         owner: Owner | None = None,
     ) -> None:
-        """Copy the segments to their logs. Does nothing for a micro-batch that was committed before.
+        """Copy the segments to their logs. Does nothing for a batch that was committed before.
 
         Raises BlockingIOError if another driver commits for a long time; else as `Commit.run`.
         """
@@ -154,7 +154,7 @@ class StoreCommit:
         recover_store(self._folder)
         with _claimed(staging, owner, query):
             if batch is not None and batch.is_committed(self._folder):
-                _LOG.warning("%s: batch %d of this stream was already committed", self._folder, batch.number)
+                _LOG.warning("%s: %s was already committed: it is left out", self._folder, batch)
                 _remove(staging)
             elif segments:
                 manifest = self._manifest(staging, segments, batch)
@@ -226,6 +226,7 @@ def _finish(staging: RemotePath, *, removes: bool) -> None:
         except FileNotFoundError:  # its driver is alive, and has finished meanwhile
             return
         manifest.apply(staging)
+        warn_of_finished(staging)
     elif removes or not files or ((owner := _owner_of(staging, files)) is not None and owner.is_dead()):
         _remove(staging)
 

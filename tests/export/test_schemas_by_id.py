@@ -1,0 +1,262 @@
+"""Exports and scans of payloads with ids of schemas: which schema is that of the reader, and what it leaves out."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+import kafkafmt
+from cli.logs import run as command
+from export.test_inferred import put, rows_of, run
+from kafkafmt.decode import Decoding, Schema, UnknownSchemaError
+from kafkafmt.decode.formats import payload_format
+from kafkafmt.decode.payloads import SchemaKind
+from kafkafmt.export import TableReport
+from kafkafmt.scanning.sampling import RecordSamples
+from kafkafmt.scanning.tasks import OffsetRange
+from kafkafmt.types import TopicPartition
+
+ID = {"name": "id", "type": "int"}
+
+
+def avro(*names: str) -> dict[str, Any]:
+    more = [{"name": name, "type": ["null", "int"], "default": None} for name in names]
+    return {"type": "record", "name": "Order", "fields": [ID, *more]}
+
+
+def framed(schema_id: int, schema: dict[str, Any], **fields: Any) -> bytes:
+    payload = io.BytesIO()
+    fastavro.schemaless_writer(payload, fastavro.parse_schema(schema), fields)
+    return b"\0" + schema_id.to_bytes(4, "big") + payload.getvalue()
+
+
+V1, V2 = avro(), avro("age")
+SCHEMAS = {1: Schema("AVRO", json.dumps(V1)), 2: Schema("AVRO", json.dumps(V2))}
+OLD, NEW = framed(1, V1, id=1), framed(2, V2, id=2, age=7)
+UNKNOWN = b"\0plain text"
+
+
+def export(folder: Path, schemas: Any = None, **decoded: Any) -> TableReport:
+    return run(folder, value="avro", schemas=SCHEMAS if schemas is None else schemas, **decoded)
+
+
+def test_new_field_when_the_log_begins_with_the_old_schema_then_is_a_column(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, OLD, OLD)
+    put(tmp_path / "logs", 2, NEW)
+    export(tmp_path)
+    assert rows_of(tmp_path, "id, age") == [(1, None), (1, None), (2, 7)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_new_field_when_only_a_later_run_has_it_then_is_a_column_from_then_on(
+    tmp_path: Path, kind: str
+) -> None:
+    for first, value in enumerate((OLD, NEW, OLD)):
+        put(tmp_path / "logs", first, value)
+        run(tmp_path, kind=kind, value="avro", schemas=SCHEMAS)
+    assert rows_of(tmp_path, "id, age", kind) == [(1, None), (2, 7), (1, None)]
+
+
+def test_new_field_when_retention_leaves_an_old_record_first_then_is_kept(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, NEW, NEW)
+    put(tmp_path / "logs", 2, OLD)
+    export(tmp_path)
+    put(tmp_path / "logs", 3, NEW)
+    (tmp_path / "logs" / "orders-0" / f"{0:020}.log").unlink()
+    export(tmp_path)
+    assert rows_of(tmp_path, "age") == [(7,), (7,), (None,), (7,)]
+
+
+def test_column_of_the_table_when_its_schema_is_between_older_ones_then_is_kept(tmp_path: Path) -> None:
+    """The sampled records of the second run have the old schema only."""
+    put(tmp_path / "logs", 0, NEW)
+    export(tmp_path)
+    put(tmp_path / "logs", 1, *[OLD] * 100, NEW, *[OLD] * 100)
+    assert export(tmp_path).undecoded == 0
+    assert [row for row in rows_of(tmp_path, "kafka_offset, age") if row[1] is not None] == [(0, 7), (101, 7)]
+
+
+def test_schema_when_a_run_adds_no_value_then_is_that_of_earlier_records_or_of_the_table(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "logs", 0, NEW)
+    export(tmp_path)
+    assert export(tmp_path).rows == 0
+    put(tmp_path / "logs", 1, None)
+    assert export(tmp_path).rows == 1
+    put(tmp_path / "logs", 2, None, b"no frame")
+    (tmp_path / "logs" / "orders-0" / f"{0:020}.log").unlink()
+    assert export(tmp_path).undecoded == 1
+    assert rows_of(tmp_path, "age") == [(7,), (None,), (None,), (None,)]
+
+
+def test_new_field_when_a_json_schema_of_a_later_batch_has_it_then_is_a_column(tmp_path: Path) -> None:
+    kinds: dict[int, Any] = {1: {"id": {"type": "integer"}}}
+    kinds[2] = kinds[1] | {"age": {"type": "integer"}}
+    schemas = {
+        number: Schema("JSON", json.dumps({"type": "object", "properties": kind}))
+        for number, kind in kinds.items()
+    }
+    put(tmp_path / "logs", 0, b'\0\0\0\0\1{"id":1}')
+    put(tmp_path / "logs", 1, b'\0\0\0\0\2{"id":2,"age":7}')
+    run(tmp_path, value="json", schemas=schemas)
+    assert rows_of(tmp_path, "id, age") == [(1, None), (2, 7)]
+
+
+def test_scan_when_it_begins_with_the_old_schema_then_has_the_fields_of_the_new_one(tmp_path: Path) -> None:
+    put(tmp_path, 0, OLD)
+    put(tmp_path, 1, NEW)
+    decode = Decoding(value="avro", schemas=SCHEMAS)
+    found = kafkafmt.scan(tmp_path, decode=decode).to_arrow()
+    assert found["value"].to_pylist() == [{"id": 1, "age": None}, {"id": 2, "age": 7}]
+
+
+def test_schemas_when_their_ids_are_no_numbers_then_that_with_all_fields_is_the_newest(
+    tmp_path: Path,
+) -> None:
+    uuids = [bytes([9]) * 16, bytes([3]) * 16]
+    schemas = {uuid.hex(): schema for uuid, schema in zip(uuids, SCHEMAS.values(), strict=True)}
+    put(tmp_path, 0, b"\1" + uuids[0] + OLD[5:])
+    put(tmp_path, 1, b"\1" + uuids[1] + NEW[5:])
+    named = {
+        f"{key[:8]}-{key[8:12]}-{key[12:16]}-{key[16:20]}-{key[20:]}": one for key, one in schemas.items()
+    }
+    found = kafkafmt.scan(tmp_path, decode=Decoding(value="avro", schemas=named)).to_arrow()
+    assert found["value"].to_pylist() == [{"id": 1, "age": None}, {"id": 2, "age": 7}]
+
+
+@pytest.mark.parametrize("values", [(OLD, UNKNOWN, NEW), (UNKNOWN, OLD, NEW), (OLD, NEW, UNKNOWN)])
+def test_unknown_id_when_others_are_known_then_is_an_error_of_its_payload(
+    tmp_path: Path, values: tuple[bytes, ...]
+) -> None:
+    put(tmp_path / "logs", 0, *values)
+    assert export(tmp_path).undecoded == 1
+    assert sorted(rows_of(tmp_path, "id, age"), key=str) == [(1, None), (2, 7), (None, None)]
+
+
+def test_unknown_id_when_a_run_adds_nothing_else_then_is_an_error_of_its_payload(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, NEW)
+    export(tmp_path)
+    put(tmp_path / "logs", 1, UNKNOWN)
+    assert export(tmp_path).undecoded == 1
+
+
+def test_unknown_id_when_no_other_id_is_known_then_the_error_names_topic_and_id(tmp_path: Path) -> None:
+    put(tmp_path / "logs", 0, UNKNOWN)
+    with pytest.raises(UnknownSchemaError, match="the values of orders: schema id 1886151017 is unknown to"):
+        export(tmp_path)
+
+
+def test_reader_schema_when_a_command_has_it_then_its_fields_are_the_columns(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path / "logs", 0, OLD, NEW)
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    for number, schema in SCHEMAS.items():
+        (folder / f"{number}.avsc").write_text(str(schema.content))
+    reader = tmp_path / "reader.avsc"
+    reader.write_text(json.dumps(avro("size")))
+    target = [str(tmp_path / "logs"), str(tmp_path / "lake")]
+    decoded = ["--value-format", "avro", "--schemas", str(folder), "--reader-schema", str(reader)]
+    result = command("export", *target, *decoded)
+    assert result.exit_code == 0, result.stderr
+    assert rows_of(tmp_path, "id, size") == [(1, None), (2, None)]
+    assert "values with schema id 2 have fields that the schema of the reader lacks" in capfd.readouterr().err
+    result = command("export", *target, "--value-format", "json", *decoded[4:])
+    assert "reader_schema is of kind AVRO; the format is json" in result.stderr
+
+
+class _CountingSchemas:
+    """Schemas of a source without subjects. asked: how many ids it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def schema(self, schema_id: kafkafmt.decode.SchemaId, kind: SchemaKind) -> Schema:
+        self.asked += 1
+        if schema_id.value not in SCHEMAS:
+            raise UnknownSchemaError(f"{schema_id} is unknown")
+        return SCHEMAS[int(schema_id.value)]
+
+    def newest(self, subject: str, kind: SchemaKind) -> Schema | None:
+        return None
+
+    def newest_after(self, schema_ids: Any, kind: SchemaKind) -> Schema:
+        return SCHEMAS[max(one.value for one in schema_ids)]
+
+
+def test_unknown_ids_when_there_are_very_many_then_few_are_looked_up(tmp_path: Path) -> None:
+    put(tmp_path, 0, *[b"\0" + number.to_bytes(4, "big") + b"x" for number in range(9, 3000)], OLD, OLD)
+    source = _CountingSchemas()
+    scan = kafkafmt.scan(tmp_path, decode=Decoding(value="avro", schemas=source))
+    assert scan.schema.field("value").type == pa.struct([("id", pa.int32())])
+    assert source.asked <= 101
+
+
+def test_fields_when_the_reader_lacks_them_then_one_warning_names_schema_and_fields(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide = avro("left_out_one", "left_out_two")
+    schemas = SCHEMAS | {3: Schema("AVRO", json.dumps(wide))}
+    put(tmp_path, 0, OLD, framed(3, wide, id=3, left_out_one=1, left_out_two=2))
+    decode = Decoding(value="avro", schemas=schemas, reader_schema=SCHEMAS[1])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            kafkafmt.scan(tmp_path, decode=decode).to_arrow()
+    assert caplog.messages == [
+        "values with schema id 3 have fields that the schema of the reader lacks, and that are left out: "
+        "left_out_one, left_out_two"
+    ]
+
+
+def test_field_when_the_reader_has_it_by_an_alias_then_nothing_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    renamed = json.loads(json.dumps(V2).replace('"age"', '"years"'))
+    renamed["fields"][1]["aliases"] = ["age"]
+    put(tmp_path, 0, NEW)
+    decode = Decoding(value="avro", schemas=SCHEMAS, reader_schema=json.dumps(renamed))
+    assert kafkafmt.scan(tmp_path, decode=decode).to_arrow()["value"].to_pylist() == [{"id": 2, "years": 7}]
+    assert not caplog.messages
+
+
+def test_samples_of_ids_when_partitions_are_many_then_some_are_read_at_their_ends() -> None:
+    ranges = {TopicPartition("a", number): OffsetRange(0, 10_000) for number in range(1000)}
+    read: list[dict[TopicPartition, OffsetRange]] = []
+
+    class Source:
+        def tasks(self, wanted: dict[TopicPartition, OffsetRange], *_: Any) -> list[Any]:
+            read.append(wanted)
+            return []
+
+    assert not list(RecordSamples(Source(), ranges).of_ids(["value"]))  # type: ignore[arg-type]
+    assert [len(wanted) for wanted in read] == [100, 100]
+    assert {wanted for part in read for wanted in part.values()} == {(0, 50), (9950, 10_000)}
+
+
+PROTO = 'syntax = "proto3"; message Order {{ int32 id = 1; Inner inner = 2; {} }} message Inner {{ int32 a = 1; {} }}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "writer", "reader"),
+    [
+        ("AVRO", json.dumps(avro("age", "size")), json.dumps(avro("size"))),
+        ("JSON", '{"properties": {"age": {}, "a": {}}}', '{"properties": {"a": {}}}'),
+        ("PROTOBUF", PROTO.format("int32 age = 3;", ""), PROTO.format("", "int32 b = 2;")),
+        ("PROTOBUF", PROTO.format("", "int32 age = 2;"), PROTO.format("int32 c = 9;", "")),
+    ],
+)
+def test_left_out_fields_when_the_reader_lacks_one_then_are_its_path(
+    kind: SchemaKind, writer: str, reader: str
+) -> None:
+    found = payload_format(kind).left_out(Schema(kind, writer), Schema(kind, reader))
+    assert [path.removeprefix("inner.") for path in found] == ["age"]
+    assert not payload_format(kind).left_out(Schema(kind, reader), Schema(kind, reader))
