@@ -2,7 +2,7 @@
 
     python tools/check_distributions.py dist/*
 
-An sdist has all files that Git has, except those that `pyproject.toml` excludes. A wheel has the modules with their
+An sdist has the files in Git that `pyproject.toml` includes. A wheel has the modules with their
 types and data, a compiled module for each kernel, the licence, the notice, and a bill of materials (PEP 770). It has no
 source of a kernel. Prints a line for each missing or unexpected file. Exits with status 1 if there is one.
 """
@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("python/kafkafmt", "src/_kafkafmt")
-NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")  # as `sdist.exclude` of pyproject.toml
+NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")  # nor in `sdist.include` of pyproject.toml
 KERNEL_SOURCES = {".pyx", ".pxd", ".c", ".h"}
 DIST_INFO = {
     "METADATA",

@@ -9,6 +9,7 @@
 1
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -122,13 +123,20 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "decode"})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, "decode"})
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use. So `import kafkafmt` needs no PyArrow."""
+    """Import a name at its first use. So `import kafkafmt` needs no PyArrow.
+
+    Without PyArrow `decode` is no attribute: AttributeError says what to install. `import kafkafmt.decode` raises
+    ModuleNotFoundError.
+    """
     if name in _LAZY:
         return getattr(import_module(f"kafkafmt.{_LAZY[name]}"), name)
     if name == "decode":
-        return import_module("kafkafmt.decode")
+        try:
+            return import_module("kafkafmt.decode")
+        except ModuleNotFoundError as error:
+            raise AttributeError(str(error), name=name, obj=sys.modules[__name__]) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

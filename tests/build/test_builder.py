@@ -220,7 +220,7 @@ def test_append_when_refused_then_the_batch_is_as_before(magic):
         (TypeError, lambda: builder.append(DAY, "text", b"v")),
         (TypeError, lambda: builder.append(DAY, b"k", 5)),
         (BufferError, lambda: builder.append(DAY, memoryview(b"abcdef")[::2], b"v")),
-        (ValueError, lambda: builder.append(DAY, b"k", np.zeros((4, 4), np.uint8)[:, 1])),  # numpy's own
+        (BufferError, lambda: builder.append(DAY, b"k", np.zeros((4, 4), np.uint8)[:, 1])),
     ]
     if magic < 2:
         refused.append((ValueError, lambda: builder.append(DAY, b"k", b"v", [("h", b"1")])))
@@ -493,7 +493,9 @@ def test_try_append_when_the_batch_would_take_2_gib_then_there_is_no_room():
 
 def test_try_append_when_a_record_alone_would_take_2_gib_then_overflow_error():
     builder = kf.RecordBatchBuilder()
-    with pytest.raises(OverflowError, match="do not fit into a batch"):
+    with pytest.raises(
+        OverflowError, match=r"a record of 21474836.. bytes: expected at most 21474835.., as a batch takes"
+    ):
         builder.try_append(DAY, None, zeros_of_nearly_2_gib(50))
     assert len(builder) == 0
 
@@ -514,7 +516,7 @@ def test_try_append_when_called_from_within_then_refused():
 
 def test_grow_when_less_is_asked_for_then_it_never_shrinks():
     builder = kf.RecordBatchBuilder(capacity=1000)
-    for capacity in (10, 0, -1, 1000):
+    for capacity in (10, 0, 1000):
         builder.grow(capacity)
         assert builder.capacity == 1000
     builder.append(DAY, b"k", b"v")
@@ -526,15 +528,18 @@ def test_grow_when_less_is_asked_for_then_it_never_shrinks():
 def test_grow_when_to_more_than_a_batch_takes_then_value_error_and_the_batch_is_as_before():
     builder = kf.RecordBatchBuilder()
     builder.append(DAY, b"k", b"v")
-    with pytest.raises(ValueError, match="capacity: expected 2147483647 bytes at the most, found 2147483648"):
+    with pytest.raises(ValueError, match="capacity: expected 0 to 2147483647 bytes, found 2147483648"):
         builder.grow(2**31)
-    with pytest.raises(ValueError, match="capacity"):
-        kf.RecordBatchBuilder(capacity=2**31)
+    with pytest.raises(ValueError, match="capacity: expected 0 to 2147483647 bytes, found -1"):
+        builder.grow(-1)
+    for capacity in (2**31, -1):
+        with pytest.raises(ValueError, match=f"capacity: expected 0 to 2147483647, found {capacity}"):
+            kf.RecordBatchBuilder(capacity=capacity)
     assert builder.capacity == 4096
     assert [row.key for row in ref.read_rows(builder.build())] == [b"k"]
 
 
-@pytest.mark.parametrize("capacity", [-1, 0, 60])
+@pytest.mark.parametrize("capacity", [0, 60])
 def test_capacity_when_less_than_a_header_takes_then_that(capacity):
     assert kf.RecordBatchBuilder(capacity=capacity).capacity == 61
 

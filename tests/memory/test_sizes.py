@@ -62,6 +62,11 @@ def test_size_when_of_another_type_then_type_error(value):
         parse_size(value)
 
 
+def test_size_when_too_large_then_the_error_has_the_largest_one():
+    with pytest.raises(ValueError, match="expected a size of 1 byte to 9223372036854775807"):
+        parse_size(2**63)
+
+
 def test_size_when_least_is_given_then_it_counts():
     assert parse_size("0", least=0) == 0
     with pytest.raises(ValueError, match="expected a size of 65536 bytes or more"):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import kafkafmt as kf
+from _kafkafmt.records.key_table import KeySet
 from kafkafmt import memory
 from kafkafmt.log import LogDirectory, PartitionLog, PartitionLogWriter
 from records.samples import DAY, EVERY_KIND, SAMPLES
@@ -121,9 +122,13 @@ def test_codec_when_it_is_of_another_type_then_a_type_error_names_it(take: Calla
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "data int": (lambda: kf.MemoryRecords(5), "data: expected bytes or another buffer, found int"),  # type: ignore[arg-type]
     "data str": (lambda: kf.MemoryRecords("x"), "data: expected bytes or another buffer, found str"),  # type: ignore[arg-type]
-    "data with gaps": (
-        lambda: kf.MemoryRecords(memoryview(b"abcd")[::2]),
-        "data: expected a C-contiguous buffer",
+    "data of objects": (
+        lambda: kf.MemoryRecords(np.array([object()])),
+        "data: expected a buffer of bytes, found ndarray of Python objects",
+    ),
+    "filesystem": (
+        lambda: kf.RemoteRecords(None, "x"),  # type: ignore[arg-type]
+        "filesystem: expected a pyarrow.fs.FileSystem, found NoneType",
     ),
     "compress": (lambda: kf.codecs.compress("lz4", 5), "data: expected bytes or another buffer, found int"),  # type: ignore[arg-type]
     "crc32c": (lambda: kf.crc32c("x"), "data: expected bytes or another buffer, found str"),  # type: ignore[arg-type]
@@ -232,10 +237,14 @@ OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "base_offset": (lambda: kf.RecordBatchBuilder(base_offset=2**63), "base_offset: expected -9223"),
     "producer_id": (lambda: kf.RecordBatchBuilder(producer_id=2**63), "producer_id: expected -9223"),
-    "capacity": (lambda: kf.RecordBatchBuilder(capacity=2**31), "capacity: expected -9223"),
+    "capacity": (lambda: kf.RecordBatchBuilder(capacity=2**31), "capacity: expected 0 to 2147483647"),
     "batch_size": (lambda: kf.RecordBatchBuilder(batch_size=-1), "batch_size: expected 0 to"),
     "first_offset": (lambda: kf.MemoryRecords(BATCH).down_convert(1, 2**63), "first_offset: expected -9223"),
     "payload": (lambda: kf.codecs.open_stream("none", b"abc").read(0), "size: expected 1 or more, found 0"),
+    "limit_bytes": (
+        lambda: kf.LazyDownConvertRecords(kf.MemoryRecords(BATCH), 1, limit_bytes=-1),
+        "limit_bytes: expected 0 to",
+    ),
 }
 
 
@@ -243,6 +252,63 @@ OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
 def test_argument_when_out_of_range_then_a_value_error_names_it(call: Callable[[], Any], told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         call()
+
+
+GAPS = memoryview(b"abcd")[::2]
+ARRAY_WITH_GAPS = np.zeros((4, 4), np.uint8)[:, 1]
+TAKE_BYTES: dict[str, Callable[[Any], Any]] = {
+    "data": kf.MemoryRecords,
+    "data of crc32c": kf.crc32c,
+    "data of compress": lambda data: kf.codecs.compress("lz4", data),
+    "key": lambda key: kf.RecordBatchBuilder().append(0, key, None),
+    "value": lambda value: kf.RecordBatchBuilder().append(0, None, value),
+    "value of an accumulator": lambda value: kf.RecordAccumulator().append(
+        ("a", 0), 0, None, value, now_ms=0
+    ),
+    "headers": lambda value: kf.RecordBatchBuilder().append(0, None, None, [("a", value)]),
+}
+
+
+@pytest.mark.parametrize("data", [GAPS, ARRAY_WITH_GAPS], ids=["memoryview", "array"])
+@pytest.mark.parametrize(("name", "take"), TAKE_BYTES.items(), ids=TAKE_BYTES)
+def test_buffer_when_it_is_not_contiguous_then_a_buffer_error_names_it(
+    name: str, take: Callable[[Any], Any], data: object
+) -> None:
+    argument = name.partition(" ")[0]
+    with pytest.raises(
+        BufferError, match=f"^{argument}: expected a C-contiguous buffer, found {type(data).__name__}"
+    ):
+        take(data)
+
+
+def test_append_when_a_number_or_a_header_has_no_encoding_then_the_error_names_it() -> None:
+    builder = kf.RecordBatchBuilder()
+    with pytest.raises(
+        OverflowError, match="timestamp: expected a number of at most 64 bits, found 9223372036854775808"
+    ):
+        builder.append(2**63, None, None)
+    with pytest.raises(ValueError, match=r"headers: expected keys that UTF-8 can encode, found '\\ud800'"):
+        builder.append(0, None, None, [("\ud800", b"")])
+    last = kf.RecordBatchBuilder(base_offset=2**63 - 1)
+    last.append(0, None, None)
+    with pytest.raises(ValueError, match="offset: expected no record after offset 9223372036854775807"):
+        last.append(0, None, None)
+
+
+def test_objects_when_only_allocated_then_a_type_error_and_no_memory_is_read() -> None:
+    reservation = memory.Reservation.__new__(memory.Reservation)
+    other = kf.MemoryBudget(10).reserve(1)
+    for call in (
+        reservation.release,
+        lambda: reservation.resize(1),
+        lambda: reservation.try_resize(1),
+        lambda: reservation.split([1]),
+        lambda: reservation.absorb(other),
+    ):
+        with pytest.raises(TypeError, match=r"create a reservation with MemoryBudget\.reserve"):
+            call()
+    with pytest.raises(TypeError):
+        KeySet.__new__(KeySet)  # type: ignore[call-arg]
 
 
 def test_partition_when_it_is_a_tuple_of_another_library_then_as_ours() -> None:

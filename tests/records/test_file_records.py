@@ -179,13 +179,16 @@ def test_file_records_when_closed_then_value_error_and_again_harmless(path):
             read()
 
 
-def test_file_records_when_dropped_without_close_then_the_descriptor_is_closed(path):
-    descriptor = kf.FileRecords(path).fileno()
+def test_file_records_when_dropped_without_close_then_it_warns_and_the_descriptor_is_closed(path):
+    with pytest.warns(ResourceWarning, match="unclosed FileRecords"):
+        descriptor = kf.FileRecords(path).fileno()
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(descriptor)
 
 
-def test_file_records_when_the_file_shrinks_while_read_then_the_whole_batches_that_are_left(tmp_path):
+def test_file_records_when_the_file_shrinks_while_read_then_an_error_after_the_whole_batches_that_are_left(
+    tmp_path,
+):
     path = tmp_path / "log"
     one = ref.batch_of([Row(0, DAY, b"k", bytes(1000))])
     path.write_bytes(one * 100)
@@ -193,7 +196,23 @@ def test_file_records_when_the_file_shrinks_while_read_then_the_whole_batches_th
         runs = records.runs(run_bytes=len(one) * 10)
         assert len(next(runs)) == 10
         os.truncate(path, len(one) * 25 + 7)
-        assert sum(map(len, runs)) == 15
+        assert [len(next(runs)), len(next(runs))] == [10, 5]
+        with pytest.raises(
+            EOFError, match=f"{path}: file truncated: expected \\d+ bytes, found \\d+"
+        ) as error:
+            next(runs)
+    assert isinstance(error.value, OSError)
+
+
+def test_file_records_when_an_incomplete_batch_is_at_the_end_then_is_no_error(tmp_path):
+    path = tmp_path / "log"
+    one = ref.batch_of([Row(0, DAY, b"k", bytes(1000))])
+    path.write_bytes(one * 3 + one[:50])
+    with kf.FileRecords(path) as records:
+        assert len(list(records.batches())) == 3
+        os.truncate(path, len(one) * 3)
+        records.extend()
+        assert len(list(records.batches())) == 3
 
 
 @pytest.mark.thread_unsafe

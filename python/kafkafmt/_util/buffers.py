@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def flat_view(data: Buffer) -> memoryview:
     """Return a read-only view of the bytes of a C-contiguous buffer, without a copy. Item type and shape are free.
 
-    Raises TypeError for any other object.
+    Raises TypeError for any other object, also for an array of Python objects, and BufferError for gaps.
     """
     try:
         view = memoryview(data)
@@ -20,7 +20,9 @@ def flat_view(data: Buffer) -> memoryview:
     if not view.nbytes:
         return memoryview(b"")
     if not view.c_contiguous:
-        raise TypeError(
+        raise BufferError(
             f"data: expected a C-contiguous buffer, found {type(data).__name__} with gaps or another order"
         )
+    if view.format == "O":
+        raise TypeError(f"data: expected a buffer of bytes, found {type(data).__name__} of Python objects")
     return view.cast("B").toreadonly()

@@ -33,7 +33,8 @@ def parse_size(value: int | str, *, least: int = 1, most: int = _MOST) -> int:
         size = int(Fraction(match[1]) * _UNITS[(match[2] or "").upper()])
     if size is None or not least <= size <= most:
         amount = "1 byte" if least == 1 else f"{least} bytes"
-        end = "or more" if most == _MOST else f"to {size_text(most)}"
+        is_too_large = size is not None and size > most
+        end = f"to {size_text(most)}" if is_too_large or most < _MOST else "or more"
         raise ValueError(f"expected a size of {amount} {end}, as 65536, 512m, 4g or 1.5GiB, found {value!r}")
     return size
 

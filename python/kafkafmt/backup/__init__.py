@@ -5,10 +5,13 @@
 Requires the extra `backup`.
 """
 
-from kafkafmt.backup.engine import Backup, BackupOptions, open_backup
-from kafkafmt.backup.listing import GenerationSummary, list_generations
-from kafkafmt.backup.pruning import PruneReport, Retention, prune
-from kafkafmt.backup.verifying import ObjectCheck, Verification
+from kafkafmt._util.extras import needed_by
+
+with needed_by("kafkafmt.backup", "backup"):
+    from kafkafmt.backup.engine import Backup, BackupOptions, open_backup
+    from kafkafmt.backup.listing import GenerationSummary, list_generations
+    from kafkafmt.backup.pruning import PruneReport, Retention, prune
+    from kafkafmt.backup.verifying import ObjectCheck, Verification
 
 __all__ = [
     "Backup",

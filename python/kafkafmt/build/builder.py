@@ -83,7 +83,7 @@ class RecordBatchBuilder(RecordEncoder):
         check_int("producer_id", producer_id)
         check_int("producer_epoch", producer_epoch, -(2**15), 2**15 - 1)
         check_int("base_sequence", base_sequence, -(2**31), 2**31 - 1)
-        check_int("capacity", capacity, most=MAX_CAPACITY)
+        check_int("capacity", capacity, 0, MAX_CAPACITY)
         if batch_size is not None:
             check_int("batch_size", batch_size, 0)
         if last_offset is not None:

@@ -65,7 +65,7 @@ class CompressionRatioEstimator:
         self.deteriorating_step = deteriorating_step
         self.contingency_factor = contingency_factor
         self._ratios: dict[tuple[str, Codec], float] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may append during a call
 
     def estimate(self, topic: str, codec: CodecLike) -> float:
         """Return the expected ratio of the next batch."""
@@ -117,7 +117,7 @@ class RecentRatioEstimator:
         _check_factor(contingency_factor)
         self.contingency_factor = contingency_factor
         self._ratios: defaultdict[tuple[str, Codec], deque[float]] = defaultdict(lambda: deque(maxlen=latest))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may append during a call
 
     def estimate(self, topic: str, codec: CodecLike) -> float:
         """Return the expected ratio of the next batch."""

@@ -122,7 +122,7 @@ def main(context: click.Context) -> None:
     kafkafmt inspect --summary /var/lib/kafka
     kafkafmt mirror kafka://east:9092/orders /backup --once
 
-    kafkafmt COMMAND --help shows its options. Documentation: docs/index.md.
+    kafkafmt COMMAND --help shows options. Documentation: docs/ of the sources.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -147,7 +147,7 @@ def backup(
     Exit status: 0; 1 if a partition was stopped, did not reach its end, or if offsets were deleted before they were
     backed up; 2 if the backup could not start or continue.
     """
-    with cluster_errors("backup"):
+    with cluster_errors("backup", extra="backup"):
         from kafkafmt.backup import BackupOptions, open_backup
         from kafkafmt.mirror.progress import Progress
         from kafkafmt.server.structured_logging import configure_logs

@@ -61,7 +61,7 @@ def list_backup(folder: StoragePath, as_json: bool) -> int:
 
     Exit status: 0; 1 if a manifest cannot be read; 2 if there is no backup.
     """
-    with cluster_errors("backup"):
+    with cluster_errors("backup", extra="backup"):
         from kafkafmt.backup import list_generations
 
         found = list(list_generations(folder))
@@ -137,7 +137,7 @@ def verify_backup(
     """
     if is_all and generation is not None:
         raise click.UsageError("--all and --generation: choose one")
-    with cluster_errors("backup"):
+    with cluster_errors("backup", extra="backup"):
         from kafkafmt.backup import Verification
 
         ring = None if key_ring is None else KeyRing.read(key_ring)
@@ -194,7 +194,7 @@ def prune_backup(folder: StoragePath, keep: float, grace: float, dry_run: bool, 
 
     Exit status: 0; 2 if there is no backup, or a manifest cannot be read: then nothing is deleted.
     """
-    with cluster_errors("backup"):
+    with cluster_errors("backup", extra="backup"):
         from kafkafmt.backup import prune
 
         report = prune(folder, _retention(keep), grace_seconds=grace, dry_run=dry_run)

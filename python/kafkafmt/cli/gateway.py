@@ -17,7 +17,6 @@ from kafkafmt.cli.options import (
     client_settings,
     cluster_errors,
     isolation_option,
-    needs,
     options,
     zstd_fallback_option,
 )
@@ -230,7 +229,7 @@ def gateway(
 
     Exit status: 0; 1 if --check found a problem; 2 for invalid arguments.
     """
-    with needs("gateway", "serve"), cluster_errors("gateway"):
+    with cluster_errors("gateway", extra="serve"):
         from kafkafmt.gateway.options import GatewayOptions
 
     if is_wildcard(listen.host) and settings["advertised"] is None:

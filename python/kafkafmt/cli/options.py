@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
+from kafkafmt._util.extras import needed_by
 from kafkafmt.cli.values import KEY_RING
 from kafkafmt.memory.errors import MemoryPlanError
 from kafkafmt.memory.store_kind import StoreKind
@@ -241,15 +242,19 @@ def client_settings(given: tuple[tuple[str, str], ...], path: Path | None) -> Ma
 def needs(what: str, extra: str) -> Iterator[None]:
     """Raise click.ClickException if the block imports a missing module: `what` needs it, `extra` installs it."""
     try:
-        yield
+        with needed_by(what, extra):
+            yield
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"{what} needs {error.name}: pip install 'kafkafmt[{extra}]'") from None
+        raise click.ClickException(str(error)) from None
 
 
 @contextmanager
-def cluster_errors(what: str, *more: type[Exception]) -> Iterator[None]:
-    """Raise click.ClickException for errors of kafka-python, for types in `more`, and if a module is missing."""
-    with needs(what, "mirror"):
+def cluster_errors(what: str, *more: type[Exception], extra: str = "mirror") -> Iterator[None]:
+    """Raise click.ClickException for errors of kafka-python, for types in `more`, and if a module is missing.
+
+    extra: what installs the modules that `what` needs.
+    """
+    with needs(what, extra):
         from kafka.errors import KafkaError
 
         try:

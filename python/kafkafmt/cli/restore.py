@@ -163,7 +163,7 @@ def restore(
         raise click.UsageError(
             f"{cluster}: expected kafka://HOST:PORT[,HOST:PORT]: a restore is into a cluster"
         )
-    with cluster_errors("restore"):
+    with cluster_errors("restore", extra="backup"):
         from kafkafmt.mirror.progress import Progress
         from kafkafmt.restore import RestoreOptions, open_restore
         from kafkafmt.server.structured_logging import configure_logs

@@ -71,7 +71,7 @@ class TopicLimits:
         self._max_age_ms = max_age_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._limits: dict[str, _Limit] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call `want` during a call
         self._next_due_ms = 0.0  # before this time `ask` has nothing to do
 
     def want(self, topic: str) -> None:

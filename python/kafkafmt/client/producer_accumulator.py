@@ -16,7 +16,6 @@ from kafkafmt.client.future import FutureRecordMetadata
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from _kafkafmt.streams.reservations import Reservation
     from kafkafmt.client.accumulator import AccumulatorOptions, ProducerBatch
 
 
@@ -39,5 +38,5 @@ class ProducerAccumulator(RecordAccumulator):
         super().__init__(options, **others)
         self._may_wait = may_wait
 
-    def _wait_for(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> Reservation:
-        return super()._wait_for(batch, size, max_block_ms if self._may_wait() else 0)
+    def _wait_for(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
+        super()._wait_for(batch, size, max_block_ms if self._may_wait() else 0)

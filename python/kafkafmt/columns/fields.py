@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from kafkafmt._util.extras import needed_by
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -32,8 +34,9 @@ class Field(NamedTuple):
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    """Return the Arrow schema of rows with these fields. Raises ImportError without pyarrow."""
-    import pyarrow as pa
+    """Return the Arrow schema of rows with these fields. Raises ModuleNotFoundError without pyarrow."""
+    with needed_by("an Arrow table", "arrow"):
+        import pyarrow as pa
 
     types = {
         "binary": pa.binary(),
@@ -59,7 +62,8 @@ def arrow_row(fields: Sequence[Field], row: Mapping[str, Any]) -> dict[str, Any]
 
 
 def arrow_table(fields: Sequence[Field], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows as an Arrow table with these fields. Raises ImportError without pyarrow."""
+    """Return rows as an Arrow table with these fields. Raises ModuleNotFoundError without pyarrow."""
+    schema = arrow_schema(fields)
     import pyarrow as pa
 
-    return pa.Table.from_pylist([arrow_row(fields, row) for row in rows], arrow_schema(fields))
+    return pa.Table.from_pylist([arrow_row(fields, row) for row in rows], schema)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from _kafkafmt.columns.columns import ColumnBuilder
+from kafkafmt._util.extras import needed_by
 from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.records.decoding import decompressed_chunks
 from kafkafmt.records.runs import slice_run, with_batch, without_control
@@ -255,7 +256,8 @@ def _numpy_column(name: str, arrays: Any, count: int, source: TopicPartition | N
 
 def arrow_schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.Schema:
     """Return the schema of `to_arrow`: the columns of Spark's Kafka source with its types. columns: None for all."""
-    import pyarrow as pa
+    with needed_by("an Arrow table or batch", "arrow"):
+        import pyarrow as pa
 
     binary = pa.binary_view() if views else pa.binary()
     types = {
@@ -285,9 +287,9 @@ def to_arrow(
     Raises ValueError for unknown or repeated names, and KafkaFormatError for a damaged batch. Raises InvalidRecordError
     for a timestamp that does not fit into 64 bits in microseconds.
     """
+    schema = arrow_schema(columns, views=views)
     import pyarrow as pa
 
-    schema = arrow_schema(columns, views=views)
     batches = arrow_batches(
         source, columns, verify=verify, control=control, views=views, chunk_bytes=ARROW_CHUNK_BYTES
     )

@@ -105,6 +105,8 @@ class LazyDownConvertRecords(Records):
         check_int("chunk_size", chunk_size)
         if chunk_size < 1:
             raise ValueError(f"chunk_size: expected 1 or more, found {chunk_size}")
+        if limit_bytes is not None:
+            check_int("limit_bytes", limit_bytes, 0)
         self.source = records
         self.to_magic = to_magic
         self.first_offset = first_offset

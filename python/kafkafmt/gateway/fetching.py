@@ -391,7 +391,7 @@ class TranslatedFetch:
         kept_bytes = 0
         for part, one in stored.items():
             try:
-                limit = min(part.max_bytes, len(one.data) + max(spare, 0))
+                limit = min(max(part.max_bytes, 0), len(one.data) + max(spare, 0))
                 records = self._lazy(one.data, version, part, limit)
             except KafkaFormatError as error:
                 found[part] = error

@@ -7,14 +7,10 @@
 Requires the extra `net`.
 """
 
-try:
-    import kafka.errors  # noqa: F401
-except ModuleNotFoundError as error:
-    if error.name not in {"kafka", "kafka.errors"}:  # a folder named `kafka` is a package, too
-        raise
-    raise ModuleNotFoundError(
-        "kafkafmt.net needs kafka-python: pip install 'kafkafmt[net]'", name="kafka"
-    ) from None
+from kafkafmt._util.extras import needed_by
+
+with needed_by("kafkafmt.net", "net"):
+    import kafka.errors  # noqa: F401  # a folder named `kafka` is a package, too
 
 from kafkafmt.client.consumer import Consumer
 from kafkafmt.client.errors import (

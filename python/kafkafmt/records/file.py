@@ -5,18 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import re
+import warnings
+from collections.abc import Iterator
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkafmt._util.closing import Closing
 from kafkafmt._util.files import open_regular
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import Records
-from kafkafmt.records.channel import write_file
+from kafkafmt.records.channel import TruncatedFileError, write_file
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.types import TopicPartition, check_int, checked_path
+
+if TYPE_CHECKING:
+    from _kafkafmt.batches.scan import BatchRun
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
@@ -26,6 +31,9 @@ class FileRecords(Records, Closing):
 
     The file's size is read once, when it is opened; `extend` reads it again. The file is read by position, without
     a shared cursor or a memory map. Safe to use from several threads. A context manager that closes the file.
+
+    Reading raises EOFError, which is also an OSError, if the file has become shorter than the end: after the records
+    that are left.
     """
 
     def __init__(
@@ -72,6 +80,7 @@ class FileRecords(Records, Closing):
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
     def fileno(self) -> int:
@@ -106,6 +115,17 @@ class FileRecords(Records, Closing):
                 break
             filled += taken
         return view[:filled]
+
+    def _read_runs(self, position: int, run_bytes: int, reuse_memory: bool) -> Iterator[BatchRun]:
+        for run in super()._read_runs(position, run_bytes, reuse_memory):
+            position = run.end_position
+            yield run
+        if position < self.end_position:  # a batch is incomplete, zeros follow, or bytes are gone
+            size = os.fstat(self.fileno()).st_size
+            if size < self.end_position:
+                raise TruncatedFileError(
+                    f"{self.path}: file truncated: expected {self.end_position} bytes, found {size}"
+                )
 
     def is_zero_from(self, position: int) -> bool:
         """Return whether all bytes from `position` on are zeros. Holes in the file are not read."""

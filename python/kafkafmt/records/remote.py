@@ -131,6 +131,10 @@ class RemoteRecords(Records, Closing):
         retries: Retries = NO_RETRIES,
     ) -> None:
         check_range(start, end)
+        if not hasattr(filesystem, "open_input_file"):
+            raise TypeError(
+                f"filesystem: expected a pyarrow.fs.FileSystem, found {type(filesystem).__name__}"
+            )
         self.filesystem = filesystem
         self.path = path
         self.uri = f"{filesystem.type_name}://{path}" if uri is None else uri

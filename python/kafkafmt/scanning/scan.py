@@ -8,6 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kafkafmt._util.extras import missing_package
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.scanning.arguments import (
@@ -455,4 +456,4 @@ def ensure_package(what: str, name: str, install: str | None = None) -> None:
     try:
         import_module(name)
     except ImportError:
-        raise ScanError(f"{what} needs {name}: pip install {install or name}") from None
+        raise ScanError(missing_package(what, name, install)) from None

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from kafkafmt._util.extras import needed_by
 from kafkafmt.records.remote import file_system_error, file_system_errors
 from kafkafmt.records.retries import Retries
 from kafkafmt.storage.keys import KeyRing
@@ -218,10 +219,10 @@ def is_uri(path: str) -> bool:
 
 
 def _opened(root: str, query: str, settings: Mapping[str, str]) -> RemoteStorage:
-    import pyarrow as pa
-    from pyarrow.fs import FileSystem
-
     shown, scheme = _without_credentials(root), root.partition(":")[0]
+    with needed_by(shown, "arrow"):
+        import pyarrow as pa
+        from pyarrow.fs import FileSystem
     numbers = {name: _number(name, settings[name], shown) for name in _RETRY_OPTIONS if name in settings}
     retries = Retries(
         int(numbers.get("max_attempts", Retries.max_attempts)),

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -44,6 +44,7 @@ class RecordAppender(Generic[_Future]):
     @classmethod
     def __class_getitem__(cls, _: object) -> type[RecordAppender[Any]]: ...
     def _begin_appending(self, batches: dict[Any, Any], place_class: type[_Future]) -> None: ...
+    @overload
     def append(
         self,
         topic_partition: tuple[str, int],
@@ -54,5 +55,18 @@ class RecordAppender(Generic[_Future]):
         *,
         now_ms: float,
         max_block_ms: float | None = None,
-        abort_on_new_batch: bool = False,
+        abort_on_new_batch: Literal[False] = False,
+    ) -> tuple[_Future, bool]: ...
+    @overload
+    def append(
+        self,
+        topic_partition: tuple[str, int],
+        timestamp: int | datetime,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Collection[tuple[str | bytes, Buffer | None]] = (),
+        *,
+        now_ms: float,
+        max_block_ms: float | None = None,
+        abort_on_new_batch: bool,
     ) -> tuple[_Future, bool] | None: ...

@@ -139,8 +139,8 @@ def crc32c(data, value=0):
 
     value: the CRC of the bytes before these, to compute one CRC in steps.
 
-    Raises TypeError if `data` is not a buffer or `value` is not an int. Raises ValueError unless `value` is 0 to
-    2^32 - 1.
+    Raises TypeError if `data` is not a buffer or `value` is not an int, BufferError if `data` is not C-contiguous, and
+    ValueError unless `value` is 0 to 2^32 - 1.
 
     >>> crc32c(b"123456789") == crc32c(b"6789", crc32c(b"12345")) == 0xE3069283
     True
@@ -154,7 +154,12 @@ def crc32c(data, value=0):
     if not 0 <= value <= 0xFFFFFFFF:
         raise ValueError(f"value: expected a CRC of 0 to 2^32 - 1, found {value}")
     before = value
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    except (BufferError, ValueError):  # numpy raises ValueError
+        if memoryview(data).c_contiguous:
+            raise
+        raise BufferError(f"data: expected a C-contiguous buffer, found {type(data).__name__} with gaps") from None
     with nogil:
         crc = kf_crc32c(<const uint8_t*>view.buf, view.len)
         if before:

@@ -38,7 +38,41 @@ cdef object flat(part, str expected):
     """Return a view of the bytes of a header's key or value."""
     if not PyObject_CheckBuffer(part):
         raise TypeError(f"headers: expected {expected} in each pair, found {type(part).__name__}")
-    return memoryview(part).cast("B")
+    view = memoryview(part)
+    if not view.c_contiguous:
+        raise not_contiguous("headers", part)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+cdef object not_contiguous(str name, source):
+    return BufferError(f"{name}: expected a C-contiguous buffer, found {type(source).__name__} with gaps")
+
+
+cdef bytes encoded_key(str key):
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"headers: expected keys that UTF-8 can encode, found {key!r}: {error.reason}") from None
+
+
+cdef int64_t timestamp_of(timestamp) except? -1:
+    try:
+        return as_milliseconds(timestamp, milliseconds)
+    except OverflowError:
+        raise OverflowError(f"timestamp: expected a number of at most 64 bits, found {timestamp!r}") from None
+
+
+cdef int32_t field_bytes(source, const uint8_t** data, Py_buffer* view, str name) except? -1:
+    """Do as `held_bytes` does. Errors name the field. Some objects, such as numpy's, raise ValueError for gaps."""
+    try:
+        return held_bytes(source, data, view, name)
+    except OverflowError:
+        size = memoryview(source).nbytes
+        raise OverflowError(f"{name}: expected at most {INT32_MAX} bytes, found {size}") from None
+    except (BufferError, ValueError):
+        if memoryview(source).c_contiguous:
+            raise
+        raise not_contiguous(name, source) from None
 
 
 @cython.no_gc
@@ -56,7 +90,7 @@ cdef class RecordEncoder(OpenBatch):
 
     def append(self, timestamp, key, value, headers=()):
         """Append a record at the next offset; see `append_with_offset`."""
-        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
+        cdef int64_t at = timestamp_of(timestamp)
         self.append_row(NULL, at, key, value, headers, False)
 
     def append_with_offset(self, offset, timestamp, key, value, headers=()):
@@ -66,9 +100,10 @@ cdef class RecordEncoder(OpenBatch):
         buffer, or None. headers: pairs of a str (or bytes) and bytes or None; v2 only.
 
         Raises ValueError if the offset does not ascend, or is 2^31 or more above the base offset. Raises ValueError for
-        headers below v2, and OverflowError if the batch would take 2 GiB.
+        headers below v2, OverflowError if the batch would take 2 GiB, and BufferError for a buffer that is not
+        C-contiguous.
         """
-        cdef int64_t at = as_milliseconds(timestamp, milliseconds), number = as_int64(offset)
+        cdef int64_t at = timestamp_of(timestamp), number = as_int64(offset)
         self.append_row(&number, at, key, value, headers, False)
 
     def try_append(self, timestamp, key, value, headers=()):
@@ -78,7 +113,7 @@ cdef class RecordEncoder(OpenBatch):
         missing: call `grow`, and try again. If that is 0, the batch is full or would take 2 GiB. Raises as `append`
         does, but OverflowError only for the first record. Raises TypeError for headers that can be read only once.
         """
-        cdef int64_t at = as_milliseconds(timestamp, milliseconds)
+        cdef int64_t at = timestamp_of(timestamp)
         cdef int64_t count = self.append_row(NULL, at, key, value, headers, True)
         self.missing_bytes = -count if count < 0 else 0
         return max(count, 0)
@@ -105,8 +140,8 @@ cdef class RecordEncoder(OpenBatch):
                 if is_limited:
                     check_repeatable(headers)
                 self.encode_headers(headers, &row)
-            row.key_size = held_bytes(key, &row.key, &key_view, "key")
-            row.value_size = held_bytes(value, &row.value, &value_view, "value")
+            row.key_size = field_bytes(key, &row.key, &key_view, "key")
+            row.value_size = field_bytes(value, &row.value, &value_view, "value")
             with cython.critical_section(self):  # other threads may read sizes
                 status = self.put(&row, self._limit if is_limited else INT64_MAX, not is_limited)
         finally:
@@ -122,6 +157,8 @@ cdef class RecordEncoder(OpenBatch):
         """Raise ValueError for an offset or a timestamp that the batch cannot take."""
         cdef int64_t offset_delta = wrapping_sub(row.offset, self.header.base_offset)
         if row.offset <= self.done.last_offset:
+            if self.done.last_offset == INT64_MAX:
+                raise ValueError(f"offset: expected no record after offset {INT64_MAX}, the last one of a partition")
             raise ValueError(f"offset: expected more than {self.done.last_offset}, found {row.offset}")
         if row.timestamp < NO_TIMESTAMP:
             raise ValueError(f"timestamp: expected -1 (none) or more, found {row.timestamp}")
@@ -146,7 +183,7 @@ cdef class RecordEncoder(OpenBatch):
                 raise TypeError(f"headers: expected pairs of key and value, found {header!r}")
             key, value = header
             if isinstance(key, str):
-                key = key.encode("utf-8", "surrogateescape")
+                key = encoded_key(key)
             append_sized(out, flat(key, "a str or bytes"))
             append_sized(out, None if value is None else flat(value, "bytes or None"))
             count += 1
@@ -164,7 +201,7 @@ cdef class RecordEncoder(OpenBatch):
         cdef int64_t limit = self._limit
         if limit == INT64_MAX or not self.done.count:
             return True
-        row.timestamp = as_milliseconds(timestamp, milliseconds)
+        row.timestamp = timestamp_of(timestamp)
         row.key_size = size_of_bytes(key, "key")
         row.value_size = size_of_bytes(value, "value")
         row.header_count = row.headers_size = 0

@@ -142,21 +142,18 @@ cdef class KeySet:
 
     cdef KeyTable table
 
-    def __init__(self, keys, *, seed=None):
-        cdef KeyTable table = KeyTable(random_seed() if seed is None else seed)
+    def __cinit__(self, keys, *, seed=None):
         cdef bytes key
         cdef int32_t size
+        self.table = KeyTable(random_seed() if seed is None else seed)
         for key in keys:
             if key is None:
                 raise TypeError("keys: expected bytes, found None")
             size = PyBytes_GET_SIZE(key)
             if size != PyBytes_GET_SIZE(key):
                 raise ValueError(f"keys: expected at most {INT32_MAX} bytes, found {PyBytes_GET_SIZE(key)}")
-            table.reserve(1, size)
-            table.find_or_add(<const uint8_t*>PyBytes_AS_STRING(key), size)
-        if self.table is not None:  # readers do not expect it to change
-            raise RuntimeError("already initialised")
-        self.table = table
+            self.table.reserve(1, size)
+            self.table.find_or_add(<const uint8_t*>PyBytes_AS_STRING(key), size)
 
     def __len__(self):
         return self.table.count

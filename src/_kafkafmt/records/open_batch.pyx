@@ -169,8 +169,8 @@ cdef class OpenBatch:
     @cython.final
     cdef int grow_to(self, Py_ssize_t capacity) except -1:
         self.check_idle()
-        if capacity > INT32_MAX:
-            raise ValueError(f"capacity: expected {INT32_MAX} bytes at the most, found {capacity}")
+        if not 0 <= capacity <= INT32_MAX:
+            raise ValueError(f"capacity: expected 0 to {INT32_MAX} bytes, found {capacity}")
         if not self.resize(capacity):
             raise MemoryError()
         return 0
@@ -352,7 +352,10 @@ cdef class OpenBatch:
         if size > INT32_MAX - self.done.size:
             if not may_grow and self.done.count:
                 return NO_ROOM
-            raise OverflowError(f"{self.done.size} and {size} bytes do not fit into a batch")
+            raise OverflowError(
+                f"a record of {size} bytes: expected at most {INT32_MAX - self.done.size}, as a batch takes at most "
+                f"{INT32_MAX} bytes"
+            )
         if not may_grow and size > self.capacity - self.done.size:
             return self.capacity - self.done.size - size
         if not self.reserve(size):

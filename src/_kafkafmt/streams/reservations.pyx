@@ -24,6 +24,7 @@ from ..wire.guard cimport Lock, acquire, release
 import threading
 
 cdef Py_ssize_t UNBOUNDED = PY_SSIZE_T_MAX
+cdef str NOT_RESERVED = "create a reservation with MemoryBudget.reserve or try_reserve"
 
 
 cdef Py_ssize_t checked(size) except -1:
@@ -491,7 +492,7 @@ cdef class Waiter:
 cdef class Reservation:
     """Bytes that are held until they are released. A context manager that releases them.
 
-    `MemoryBudget.reserve` and `try_reserve` return it.
+    `MemoryBudget.reserve` and `try_reserve` return it. If it is dropped without `release`, its bytes stay held.
     """
 
     cdef Account _account
@@ -499,7 +500,7 @@ cdef class Reservation:
     cdef bint _is_released
 
     def __init__(self, *_, **__):
-        raise TypeError("create a reservation with MemoryBudget.reserve or try_reserve")
+        raise TypeError(NOT_RESERVED)
 
     @property
     def size_bytes(self):
@@ -518,6 +519,7 @@ cdef class Reservation:
         cdef Py_ssize_t size = checked(size_bytes), change = 0, countable
         cdef Waiter woken = None
         cdef bint is_held
+        check_reserved(self._account)
         acquire(&self._account._line.lock)
         countable = self._account.countable()
         is_held = not self._is_released
@@ -539,6 +541,7 @@ cdef class Reservation:
         cdef Py_ssize_t size = checked(size_bytes), change
         cdef Waiter woken = None
         cdef bint is_held, is_resized = False
+        check_reserved(self._account)
         acquire(&self._account._line.lock)
         is_held = not self._is_released
         if is_held:
@@ -563,6 +566,7 @@ cdef class Reservation:
         cdef Waiter woken = None
         cdef bint is_held
         cdef list parts = []
+        check_reserved(self._account)
         for given in sizes:
             size = checked(given)
             part = Reservation.__new__(Reservation)
@@ -589,6 +593,7 @@ cdef class Reservation:
     def absorb(self, Reservation other not None):
         """Take over the bytes of another reservation, and release it. Raises ValueError for one of another budget."""
         cdef bint is_held, is_possible = self._account is other._account and self is not other
+        check_reserved(self._account)
         acquire(&self._account._line.lock)
         is_held = not (self._is_released or other._is_released)
         if is_held and is_possible:
@@ -604,6 +609,7 @@ cdef class Reservation:
         """Give the bytes back. A second call has no effect."""
         cdef Py_ssize_t size
         cdef Waiter woken = None
+        check_reserved(self._account)
         acquire(&self._account._line.lock)
         size = self._size
         if not self._is_released:
@@ -621,6 +627,12 @@ cdef class Reservation:
 
     def __repr__(self):
         return f"<Reservation of {self._size} bytes{', released' if self._is_released else ''}>"
+
+
+cdef int check_reserved(Account account) except -1:
+    if account is None:  # only `__new__` was called
+        raise TypeError(NOT_RESERVED)
+    return 0
 
 
 cdef int check_held(bint is_held) except -1:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 from typing import Any
 
+import numpy as np
 import pytest
 from kafka.structs import TopicPartition as KafkaTopicPartition
 
@@ -247,3 +249,122 @@ def test_callback_when_it_ends_the_program_then_later_ones_are_called_before(end
     with pytest.raises(end):
         drained(accumulator).complete(0)
     assert len(called) == 2
+
+
+# Calls that interrupt a call of the same thread
+
+
+def test_append_when_the_headers_of_another_append_call_it_then_refused_and_both_go_on():
+    accumulator = accumulator_of()
+    append(accumulator)
+
+    class Headers(list[Any]):
+        def __iter__(self):
+            append(accumulator, b"inner")
+            return super().__iter__()
+
+    with pytest.raises(RuntimeError, match="must not append; let it set a flag"):
+        accumulator.append(TP, DAY, None, b"outer", Headers([("a", b"")]), now_ms=0)
+    append(accumulator, b"after")
+    sender = Sender(accumulator)
+    sender.send()
+    assert sender.logs[TP].values == [b"value", b"after"]
+    assert_nothing_left(accumulator)
+
+
+def test_append_when_leader_for_partition_calls_it_then_it_works_or_is_refused():
+    accumulator = accumulator_of(linger_ms=0)
+    append(accumulator)
+
+    class Appending(Leaders):
+        def leader_for_partition(self, partition):
+            append(accumulator, b"into the open batch")
+            append(accumulator, b"", kf.TopicPartition("clicks", 1))
+
+    with pytest.raises(RuntimeError, match="this thread is in another call of this accumulator"):
+        accumulator.ready(Appending(), 0)
+    sender = Sender(accumulator)
+    sender.send()
+    assert sender.logs[TP].values == [b"value", b"into the open batch"]
+
+
+def test_append_when_it_interrupts_a_call_and_fills_a_batch_then_the_sender_closes_that():
+    accumulator = accumulator_of(batch_size=200, linger_ms=10_000)
+    append(accumulator)
+    found = []
+
+    class Filling(Leaders):
+        def leader_for_partition(self, partition):
+            if not found:
+                found.append(accumulator.append(TP, DAY, None, bytes(118), now_ms=0))
+            return 0
+
+    assert accumulator.ready(Filling(), 0).nodes == {0}
+    assert found[0] is not None
+    assert found[0][1]
+    assert Sender(accumulator).send() == 1
+    assert_nothing_left(accumulator)
+
+
+class Interrupt(Exception):
+    pass
+
+
+def append_column(accumulator: RecordAccumulator) -> None:
+    accumulator.append_columns(TP, np.array([DAY]), None, None, now_ms=0)
+
+
+@pytest.mark.parametrize("append_one", [append, append_column])
+def test_append_when_a_signal_handler_raises_anywhere_then_no_memory_is_lost(append_one):
+    steps = 0
+    while steps < 500:
+        accumulator = accumulator_of()
+        left = steps
+
+        def interrupt(frame, event, argument):
+            nonlocal left
+            if frame.f_code.co_name in ("_reserve_memory", "_reserve", "_try_reserve"):
+                frame.f_trace_opcodes = True
+                if event == "opcode":
+                    left -= 1
+                    if left < 0:
+                        sys.settrace(None)
+                        raise Interrupt
+            return interrupt
+
+        before = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            append_one(accumulator)
+        except Interrupt:
+            pass
+        else:
+            break
+        finally:
+            sys.settrace(before)
+        held = sum(batch.reserved_bytes for batch in accumulator._queues.incomplete())
+        assert accumulator.budget.held_bytes == held
+        steps += 1
+    assert 10 < steps < 500
+
+
+@pytest.mark.parametrize(
+    ("tp", "error", "message"),
+    [
+        (kf.TopicPartition(5, 0), TypeError, "topic_partition: expected a topic and a number"),
+        (kf.TopicPartition("a", -1), ValueError, "topic_partition: expected 0 to 2147483647, found -1"),
+    ],
+)
+def test_append_when_no_partition_is_named_so_then_refused(tp, error, message):
+    accumulator = accumulator_of()
+    with pytest.raises(error, match=message):
+        append(accumulator, tp=tp)
+    assert_nothing_left(accumulator)
+
+
+@pytest.mark.parametrize("now_ms", [float("nan"), float("inf")])
+def test_append_when_the_time_is_no_number_then_refused(now_ms):
+    accumulator = accumulator_of()
+    with pytest.raises(ValueError, match="now_ms: expected a number of milliseconds"):
+        append(accumulator, now_ms=now_ms)
+    assert_nothing_left(accumulator)

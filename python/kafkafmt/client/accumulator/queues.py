@@ -1,7 +1,7 @@
 """The queues of waiting batches, one per partition, and the set of all batches that are not done yet.
 
 A caller that reads a queue and then changes it holds `lock`. A method whose docstring does not say "The lock is held"
-acquires the lock itself.
+acquires the lock itself. A call that interrupts the thread that holds the lock raises RuntimeError: it would deadlock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class BatchQueues:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.RLock()
+        # Returns whether this thread holds the lock.
+        self.is_locked_here: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         # The last batch of each partition, while it is open for records.
         self.open: dict[TopicPartition, ProducerBatch] = {}
         # The memory that the last batch of each partition needed, with which the next one begins.
@@ -31,6 +33,16 @@ class BatchQueues:
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         self._incomplete: set[ProducerBatch] = set()
         self._enqueued = 0
+
+    @property
+    def lock(self) -> threading.RLock:
+        """The lock of the queues, for a `with` statement. Raises RuntimeError if this thread holds it."""
+        if self.is_locked_here():
+            raise RuntimeError(
+                "this thread is in another call of this accumulator: a signal handler or a callback must not append; "
+                "let it set a flag"
+            )
+        return self._lock
 
     def __bool__(self) -> bool:
         """Return whether batches wait."""

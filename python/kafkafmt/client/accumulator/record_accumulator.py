@@ -8,6 +8,7 @@ closes full batches in the caller's thread.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import weakref
 from collections.abc import Callable, Collection
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from _kafkafmt.batches.scan import BatchRun
-    from _kafkafmt.streams.reservations import Reservation
     from kafkafmt.build.estimator import RatioEstimator
     from kafkafmt.client.accumulator.queues import BatchQueues
     from kafkafmt.client.accumulator.sequences import Sequences
@@ -134,7 +134,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         try:
             while True:
                 future = None
-                with self._lock:
+                with self._queues.lock:
                     batch = self._open.get(topic_partition)
                     if batch is not None:
                         count = self._append_to(batch, timestamp, key, value, headers)
@@ -211,10 +211,15 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
             batch.is_closing = False
 
     def _finish_full(self, batch: ProducerBatch) -> None:
-        """Close a batch that the native `append` has filled. Then the sender must be woken."""
+        """Close a batch that the native `append` has filled. Then the sender must be woken.
+
+        An append of a signal handler, during a call that changes the queues, leaves the batch to the sender.
+        """
+        if self._queues.is_locked_here():
+            return
         is_mine = False
         try:
-            with self._lock:
+            with self._queues.lock:
                 if batch.builder is not None:  # no other thread has ended it
                     is_mine = True
                     self._end(batch)
@@ -236,6 +241,8 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         now_ms: float,
     ) -> ProducerBatch:
         """Return a new batch with its first record, whose memory is not reserved yet."""
+        topic_partition = _as_partition(topic_partition)
+        _check_time(now_ms)
         builder = self._begin_builder(topic_partition.topic, self._queues.capacities.get(topic_partition, 0))
         if not builder.try_append(timestamp, key, value, headers):
             builder.grow(builder.capacity + builder.missing_bytes)
@@ -261,6 +268,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         Raises as `append` does. The error has the future of the records that were appended before, as `appended`.
         """
         topic_partition = _as_partition(topic_partition)
+        _check_time(now_ms)
         parts = column_rows(timestamps, keys, values, headers)
         spans: list[RecordSpan] = []
         try:
@@ -297,6 +305,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         Raises as `append_columns` does, and ValueError for batches of format v0 or v1.
         """
         topic_partition = _as_partition(topic_partition)
+        _check_time(now_ms)
         max_message_bytes = self._max_message_bytes(topic_partition.topic)
         if max_message_bytes is not None:
             request_limits = request_limits._replace(max_batch_bytes=max_message_bytes)
@@ -313,9 +322,9 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
 
     def _append_batches(self, batches: RawBatches, max_block_ms: float | None) -> RecordSpan:
         """Append batches to the last waiting request of their partition, or begin a new request."""
-        self._reserve(batches, batches.size_in_bytes, max_block_ms)
         try:
-            with self._lock:
+            self._reserve(batches, batches.size_in_bytes, max_block_ms)
+            with self._queues.lock:
                 last = self._queues.last(batches.topic_partition)
                 first = last.record_count if last is not None else 0
                 if isinstance(last, RawBatches) and last.absorb(batches):
@@ -328,9 +337,9 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
 
     def _append_whole(self, batch: ProducerBatch, max_block_ms: float | None) -> None:
         self._close_batch(batch)
-        self._reserve(batch, batch.size_in_bytes, max_block_ms)
         try:
-            with self._lock:
+            self._reserve(batch, batch.size_in_bytes, max_block_ms)
+            with self._queues.lock:
                 self._enqueue(batch)
         except BaseException:
             self._queues.forget(batch)
@@ -377,8 +386,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         """Reserve the memory of a new batch. If it is not free, reserve less: the batch can grow later."""
         builder = batch.builder
         assert builder is not None
-        batch.reservation = self.budget.try_reserve(builder.capacity)
-        if batch.reservation is None:
+        if not self._try_reserve(batch, builder.capacity):
             builder.shrink(min(DEFAULT_CAPACITY, builder.batch_size or 0))
             self._reserve(batch, builder.capacity, max_block_ms)
 
@@ -388,13 +396,23 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
                 f"{batch.record_count} record(s) for {batch.topic_partition} of {size} bytes: expected at most "
                 f"{self.budget.total_bytes} (buffer_memory)"
             )
-        batch.reservation = self.budget.try_reserve(size) or self._wait_for(batch, size, max_block_ms)
+        if not self._try_reserve(batch, size):
+            self._wait_for(batch, size, max_block_ms)
 
-    def _wait_for(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> Reservation:
+    def _try_reserve(self, batch: ProducerBatch, size: int) -> bool:
+        """Reserve memory for a batch if it is free now.
+
+        A signal handler may raise an error between any two steps. So the batch gets an empty reservation, which then
+        grows: no bytes are lost.
+        """
+        batch.reservation = self.budget.try_reserve(0)
+        return batch.reservation is not None and batch.reservation.try_resize(size)
+
+    def _wait_for(self, batch: ProducerBatch, size: int, max_block_ms: float | None) -> None:
         wait_ms = self.options.max_block_ms if max_block_ms is None else max_block_ms
         began = time.monotonic()
         try:
-            reservation = self.budget.reserve(size, wait_ms / 1000)
+            batch.reservation = self.budget.reserve(size, wait_ms / 1000)
         except MemoryBudgetError as error:
             if self._closed:
                 raise self._error_when_closed() from None
@@ -406,7 +424,6 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
                 f"delivered hold {self.budget.held_bytes} of {self.budget.total_bytes} bytes (buffer_memory)"
             ) from error
         batch.begin(batch.created_ms + (time.monotonic() - began) * 1000)
-        return reservation
 
 
 def _release(budget: MemoryBudget, queues: BatchQueues) -> None:
@@ -417,11 +434,19 @@ def _release(budget: MemoryBudget, queues: BatchQueues) -> None:
 
 
 def _as_partition(topic_partition: object) -> TopicPartition:
-    """Return a partition that may be given as any (topic, number). Raises TypeError for other objects."""
+    """Return a partition that may be given as any (topic, number).
+
+    Raises TypeError for other objects, and ValueError for a number that no partition has.
+    """
     if not (isinstance(topic_partition, tuple) and len(topic_partition) == 2):
         raise TypeError(f"topic_partition: expected a TopicPartition, found {topic_partition!r}")
     topic, partition = topic_partition
     if not isinstance(topic, str):
         raise TypeError(f"topic_partition: expected a topic and a number, found {topic_partition!r}")
-    check_int("topic_partition", partition)
+    check_int("topic_partition", partition, 0, 2**31 - 1)
     return TopicPartition(topic, partition)
+
+
+def _check_time(now_ms: float) -> None:
+    if not -math.inf < now_ms < math.inf:
+        raise ValueError(f"now_ms: expected a number of milliseconds, found {now_ms}")

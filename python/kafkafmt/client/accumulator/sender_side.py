@@ -92,7 +92,6 @@ class SenderSide:
         self._held_until_ms = held_until_ms
         self._sequences = sequences
         self._queues = BatchQueues()
-        self._lock = self._queues.lock
         self._flushes = 0
         self._closed = False
         self._drain_first: dict[int, TopicPartition] = {}
@@ -110,7 +109,7 @@ class SenderSide:
         next_check_ms = float("inf")
         unknown_leaders_exist = False
         leader_of, muted = cluster.leader_for_partition, self.muted
-        with self._lock:
+        with self._queues.lock:
             is_urgent = self.budget.is_awaited or self._flushes > 0 or self._closed
             for topic_partition, queue in self._queues.items():
                 leader = leader_of(topic_partition)
@@ -186,7 +185,7 @@ class SenderSide:
         if not led:
             return {}
         leader_of, muted = cluster.leader_for_partition, self.muted
-        with self._lock:
+        with self._queues.lock:
             for topic_partition in self._queues.partitions():
                 leader = leader_of(topic_partition)
                 if leader in led and topic_partition not in muted:
@@ -243,7 +242,7 @@ class SenderSide:
     def _resize(self, batch: ProducerBatch, size: int) -> None:
         """Hold `size` bytes of the budget for a batch, beyond the total if need be, unless it was released."""
         reservation = batch.reservation
-        with self._lock:
+        with self._queues.lock:
             if reservation is not None and not reservation.is_released:
                 reservation.resize(size)
 
@@ -324,7 +323,7 @@ class SenderSide:
         children = [part for part, fits in parts if fits or not is_limit]
         if batch.in_doubt is not None and not children:
             children.append(too_large.pop(0))  # its broker's response ends the doubt
-        with self._lock:
+        with self._queues.lock:
             if not self._queues.replace(batch, children):
                 return 0
             assert batch.reservation is not None
@@ -381,7 +380,7 @@ class SenderSide:
         """Return the time when the first waiting batch expires; infinity if none waits."""
         if not self._queues:
             return float("inf")
-        with self._lock:
+        with self._queues.lock:
             created = min((queue[0].created_ms for _, queue in self._queues.items()), default=float("inf"))
         return created + self.options.delivery_timeout_ms
 
@@ -406,7 +405,7 @@ class SenderSide:
 
     def begin_flush(self) -> None:
         """Make all batches ready, until each call has been matched by `await_flush_completion` or `end_flush`."""
-        with self._lock:
+        with self._queues.lock:
             self._flushes += 1
 
     def await_flush_completion(self, timeout: float | None = None) -> None:
@@ -424,12 +423,12 @@ class SenderSide:
 
     def end_flush(self) -> None:
         """End a flush that `begin_flush` began, without waiting for its completion. Do nothing if there is none."""
-        with self._lock:
+        with self._queues.lock:
             self._flushes = max(self._flushes - 1, 0)
 
     def close(self) -> None:
         """Refuse further records, also of callers that wait for memory. Waiting batches become ready."""
-        with self._lock:
+        with self._queues.lock:
             self._closed = True
             for topic_partition in list(self._queues.open):
                 self._queues.end_appends(topic_partition)
