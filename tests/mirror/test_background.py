@@ -9,7 +9,7 @@ from typing import Any, cast
 import kafka.errors as kafka_errors
 import pytest
 
-from kafkafmt.mirror import heartbeats
+from kafkafmt.mirror import background, heartbeats
 from kafkafmt.mirror.aliases import Aliases
 from kafkafmt.mirror.background import Background, Task
 from kafkafmt.mirror.errors import MirrorError
@@ -26,11 +26,10 @@ class Calls:
         self._errors = list(errors)
         self.has_succeeded = threading.Event()
 
-    def __call__(self) -> bool:
+    def __call__(self) -> None:
         if self._errors:
             raise self._errors.pop(0)
         self.has_succeeded.set()
-        return True
 
 
 @pytest.mark.parametrize(
@@ -54,23 +53,42 @@ def test_task_when_it_raises_then_is_called_again_and_the_first_failure_is_logge
 
 
 @pytest.mark.parametrize("is_following", [False, True])
-@pytest.mark.parametrize("end", [True, False, MirrorError("refused")])
+@pytest.mark.parametrize("error", [None, MirrorError("refused")])
 def test_task_when_it_fails_at_the_end_of_the_mirror_then_is_named(
-    end: bool | MirrorError, is_following: bool
+    error: MirrorError | None, is_following: bool
 ) -> None:
     """A mirror that follows ends at any moment, and the next one calls the task again."""
-    outcomes = {threading.current_thread(): end}
+    errors = {threading.current_thread(): error}
 
-    def call() -> bool:
-        outcome = outcomes.get(threading.current_thread(), True)
-        if isinstance(outcome, MirrorError):
-            raise outcome
-        return outcome
+    def call() -> None:
+        found = errors.get(threading.current_thread())
+        if found is not None:
+            raise found
 
     failed: list[str] = []
     with Background([Task("sync", SECONDS, call, runs_last=True)], failed, is_following=is_following):
         pass
-    assert failed == ([] if end is True or is_following else ["sync"])
+    assert failed == ([] if error is None or is_following else ["sync"])
+
+
+def test_task_when_its_call_is_slow_at_the_end_of_the_mirror_then_is_awaited_and_called_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background, "_JOIN_SECONDS", 0.001)
+    ended, began, calls = threading.Event(), threading.Event(), []
+
+    def call() -> None:
+        if threading.current_thread() is not main:
+            began.set()
+            assert ended.wait(SECONDS)
+        calls.append(threading.current_thread() is main)
+
+    main, failed = threading.current_thread(), list[str]()
+    with Background([Task("sync", SECONDS, call, runs_last=True)], failed, is_following=False):
+        assert began.wait(SECONDS)
+        threading.Timer(0.02, ended.set).start()
+    assert calls == [False, True]
+    assert failed == []
 
 
 class Cluster:

@@ -103,13 +103,15 @@ def test_sync_when_groups_are_refused_then_the_others_are_synced_and_each_failur
     }
     synced = sync(source, target)
     with logged_events("kafkafmt.mirror.group_sync") as events:
-        assert not synced()
+        with pytest.raises(MirrorError, match=r"^groups were not synced: a, b$"):
+            synced()
         assert target.groups == {"c": {B: 1040}, "d": {B: 1040}}
         assert failures(events) == [("warning", "a"), ("warning", "b")]
         events.clear()
         target.errors["c"] = target.errors.pop("b")
         source.groups["c"][A] = source.groups["d"][A] = 41
-        synced()
+        with pytest.raises(MirrorError, match=r"^groups were not synced: a, c$"):
+            synced()
         assert target.groups == {"b": {B: 1040}, "c": {B: 1040}, "d": {B: 1041}}
         assert failures(events) == [("debug", "a"), ("warning", "c")]
 
@@ -130,10 +132,11 @@ def test_groups_when_a_named_one_is_not_at_the_source_then_warns_once_until_it_i
     synced = sync(source, target, GroupSelection.parsed("one,two,three.*"))
     with logged_events("kafkafmt.mirror.group_sync") as events:
         for _ in range(2):
-            assert not synced()
+            with pytest.raises(MirrorError, match=r"^groups were not synced: two$"):
+                synced()
         assert failures(events) == [("warning", "two")]
         source.groups["two"] = {A: 1}
-        assert synced()
+        synced()
     assert len(failures(events)) == 1
     assert target.groups.keys() == {"one", "two"}
 

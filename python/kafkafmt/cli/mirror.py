@@ -254,7 +254,8 @@ def mirror(
     Requires pip install 'kafkafmt[mirror]'.
 
     Exit status: 0; 1 if a partition was stopped, or if --once did not reach an end, missed deleted offsets or could
-    not sync a group; 2 if the mirror could not start or continue. With --on-corrupt skip, damage is no failure.
+    not sync a group or the configuration of a topic; 2 if the mirror could not start or continue. With --on-corrupt
+    skip, damage is no failure.
     """
     with cluster_errors("mirror"):
         from kafkafmt.mirror.handlers import load_handler
@@ -287,6 +288,8 @@ def mirror(
             **settings,
         )
         with ExitStack() as stack:
+            # The summary is printed last: the last sync of groups follows the end of the mirror.
+            printing = stack.enter_context(ExitStack())
             report: Report = Progress()
             if _shows_bar(asked):
                 report = _bar_report(stack.enter_context(progress_bar(of_records=True)))
@@ -299,18 +302,16 @@ def mirror(
                     logging.ERROR
                 )  # it warns if the machine is busy
             running = stack.enter_context(open_mirror(asked, report))
+            printing.callback(_print_summary, running.statistics, as_json=as_json)
             if metrics is not None:
                 _serve_metrics(stack, running.statistics, *metrics)
             stack.enter_context(ended_by_signals(running.end))
             freeze_start()
             stack.callback(gc.unfreeze)  # the caller may be another program
-            try:
-                running.run()
-            finally:
-                _print_summary(running.statistics, as_json=as_json)
+            running.run()
     ended = running.statistics
-    has_lost = bool(ended.gone) and not asked.is_following
-    return 1 if ended.failures or ended.unreached or has_lost or ended.failed_tasks else 0
+    is_incomplete = bool(ended.gone or ended.unsynced_topics) and not asked.is_following
+    return 1 if ended.failures or ended.unreached or is_incomplete or ended.failed_tasks else 0
 
 
 def _refuse_sealing(target: Path | ClusterAddress) -> None:
@@ -375,6 +376,10 @@ def _print_summary(statistics: Statistics, *, as_json: bool) -> None:
         parts.append(f"possibly doubled: {in_words(statistics.possibly_doubled, 'record')}")
     if statistics.left_out_topics:
         parts.append(f"left out: {in_words(len(statistics.left_out_topics), 'topic')} that came from DST")
+    if statistics.unsynced_topics:
+        parts.append(f"not synced: the configuration of {in_words(len(statistics.unsynced_topics), 'topic')}")
+    if statistics.failed_tasks:
+        parts.append(f"failed: {', '.join(statistics.failed_tasks)}")
     if statistics.failures:  # the log names partition, offset and reason
         parts.append(f"stopped: {in_words(len(statistics.failures), 'partition')}")
     if statistics.unreached:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-# A task may be waiting for a cluster that is down.
+# A task that is not awaited may be waiting for a cluster that is down.
 _JOIN_SECONDS = 10.0
 
 
@@ -31,13 +31,12 @@ _JOIN_SECONDS = 10.0
 class Task:
     """What is called every `interval` seconds.
 
-    call: returns whether it succeeded; if not, it has logged why.
     runs_last: it is called once more after a mirror that does not follow has ended.
     """
 
     name: str
     interval: float
-    call: Callable[[], bool]
+    call: Callable[[], None]
     runs_last: bool = False
     has_failed: bool = False
 
@@ -47,9 +46,7 @@ class Task:
         An unexpected exception is logged as an error, with its trace: kafka-python raises KeyError for some answers.
         """
         try:
-            has_succeeded = self.call()
-            self.has_failed = False
-            return has_succeeded
+            self.call()
         except (kafka_errors.KafkaError, MirrorError, OSError) as error:
             log = _log.debug if self.has_failed else _log.warning
             log(f"{self.name} failed, and is tried again", error=str(error))
@@ -58,14 +55,17 @@ class Task:
             log = _log.debug if self.has_failed else _log.error
             log(f"{self.name} failed, and is tried again", error=repr(error), exc_info=True)
             self.has_failed = True
-        return False
+        else:
+            self.has_failed = False
+        return not self.has_failed
 
 
 class Background:
     """A context manager that runs tasks in threads.
 
-    is_following: whether the mirror runs until it is ended. Else tasks with `runs_last` see all that it has moved. If
-    such a task fails then, its name is added to `failed`.
+    is_following: whether the mirror runs until it is ended. Else tasks with `runs_last` see all that it has moved: the
+    end waits until a running call has returned, and calls them once more. If such a task fails then, its name is added
+    to `failed`.
     """
 
     def __init__(self, tasks: Sequence[Task], failed: list[str], *, is_following: bool) -> None:
@@ -87,10 +87,11 @@ class Background:
     ) -> None:
         self._is_over.set()
         for task, thread in zip(self._tasks, self._threads, strict=True):
-            thread.join(_JOIN_SECONDS)
             if kind is not None or self._is_following or not task.runs_last:
+                thread.join(_JOIN_SECONDS)
                 continue
-            if thread.is_alive() or not task.run():
+            thread.join()
+            if not task.run():
                 self._failed.append(task.name)
                 _log.error(f"{task.name} failed at the end of the mirror")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import kafka.errors as kafka_errors
 import structlog
 
+from kafkafmt._util.names import some_names
 from kafkafmt.mirror.clusters import ActiveGroupError
 from kafkafmt.mirror.coordinators import ask_coordinator
 from kafkafmt.mirror.errors import MirrorError
@@ -52,10 +53,10 @@ class GroupSync:
         self._failed: set[str] = set()  # groups whose last sync failed
         self._missing: list[str] = []  # groups that the last sync did not find
 
-    def __call__(self) -> bool:
+    def __call__(self) -> None:
         """Commit offsets of groups that have moved. Raises KafkaError if the source does not list its groups.
 
-        Returns False if the sync of a group failed, or a group was not found that the selection names.
+        Raises MirrorError if the sync of a group failed, or a group was not found that the selection names.
 
         If the sync of a group fails, the other groups are synced nevertheless. The failure is logged as a warning
         once, until the group is synced again.
@@ -86,7 +87,8 @@ class GroupSync:
         self._failed = failed
         if committed:
             _log.info("offsets of groups were committed at the target", groups=committed)
-        return not failed and not missing
+        if unsynced := sorted({*failed, *missing}):
+            raise MirrorError(f"groups were not synced: {some_names(unsynced)}")
 
     def _sync(self, group: str) -> bool:
         """Commit the offsets of one group. Return whether there were any to commit."""

@@ -73,8 +73,8 @@ class Heartbeats:
             if not cluster.partition_counts([HEARTBEATS_TOPIC]):
                 cluster.create_topic(HEARTBEATS_TOPIC, TopicConfig(1, {"cleanup.policy": "compact"}))
 
-    def __call__(self) -> bool:
-        """Send heartbeats, and do not wait for them. Returns True. Raises KafkaError if a cluster cannot be reached."""
+    def __call__(self) -> None:
+        """Send heartbeats, and do not wait for them. Raises KafkaError if a cluster cannot be reached."""
         if not self._producers:
             self._producers = _open_producers(self._clusters)
         timestamp_ms = int(self._clock() * 1000)
@@ -86,7 +86,6 @@ class Heartbeats:
                 partition=0,
                 timestamp_ms=timestamp_ms,
             )
-        return True
 
     def close(self) -> None:
         """Wait a moment for heartbeats in flight."""

@@ -115,6 +115,8 @@ class Statistics:
     batch_metrics: return the metrics of the producers' batches, by Kafka's name.
     topics: the names of mirrored topics at the target, by those at the source.
     left_out_topics: topics that were not mirrored, because that would close a loop, and why.
+    unsynced_topics: topics whose configuration the target has refused, and why.
+    failed_tasks: such as the sync of groups, at the end of the mirror.
     latencies: from the timestamps of records to the acknowledgement of the target.
     last_timestamps: those of the last records that have arrived, in ms.
     clock: returns the time in seconds, as `time.time`.
@@ -128,15 +130,14 @@ class Statistics:
     skipped: list[SourceDamage] = field(default_factory=list)
     stopped: dict[TopicPartition, Stopped] = field(default_factory=dict)
     unreached: list[Unreached] = field(default_factory=list)
-    failed_tasks: list[str] = field(
-        default_factory=list
-    )  # such as the sync of groups, at the end of the mirror
+    failed_tasks: list[str] = field(default_factory=list)
     gone: list[OffsetsGone] = field(default_factory=list)
     possibly_doubled: int = 0
     batch_metrics: list[Callable[[], Mapping[str, float]]] = field(default_factory=list)
     lag: dict[TopicPartition, int] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
     left_out_topics: dict[str, str] = field(default_factory=dict)
+    unsynced_topics: dict[str, str] = field(default_factory=dict)
     latencies: defaultdict[TopicPartition, Latency] = field(default_factory=lambda: defaultdict(Latency))
     last_timestamps: dict[TopicPartition, int] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
@@ -230,6 +231,8 @@ class Statistics:
             "possibly_doubled": self.possibly_doubled,
             "topics": dict(sorted(self.topics.items())),
             "left_out_topics": dict(sorted(self.left_out_topics.items())),
+            "unsynced_topics": dict(sorted(self.unsynced_topics.items())),
+            "failed_tasks": self.failed_tasks,
             "lag": {str(partition): lag for partition, lag in sorted(self.lag.items())},
             "lag_seconds": {str(one): seconds for one, seconds in sorted(self.lag_seconds.items())},
             "replication_latency_ms": {
