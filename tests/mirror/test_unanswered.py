@@ -21,6 +21,7 @@ PARTITION = TopicPartition("t", 0)
 REQUESTS: dict[str, Callable[[MirrorCluster], object]] = {
     "create_topic": lambda cluster: cluster.create_topic("t", TopicConfig(1, {})),
     "add_partitions": lambda cluster: cluster.add_partitions("t", 2),
+    "alter_topic": lambda cluster: cluster.alter_topic("t", {"retention.ms": "1"}),
     "bounds": lambda cluster: cluster.bounds([PARTITION]),
     "offsets_at": lambda cluster: cluster.offsets_at([PARTITION], 0),
 }

@@ -113,6 +113,6 @@ def topic_configs(cluster: Cluster, topic: str) -> dict[str, str]:
     """The properties that were set for a topic."""
     target = MirrorCluster(ClusterAddress((cluster.bootstrap,)), {})
     try:
-        return dict(target.describe_topics([topic])[topic].configs)
+        return dict(target.describe_topics({topic: 1})[topic].configs)
     finally:
         target.close()

@@ -150,7 +150,8 @@ class BackupStore(SegmentStore):
             return set()
         read_ms = self._parent.groups_at_ms or self._parent.created_ms  # groups are read before the logs
         age_ms = time.time_ns() // 1_000_000 - read_ms
-        found = self._source.cluster.describe_topics(names & self._topics.keys(), own=False)
+        counts = self._source.cluster.partition_counts(names & self._topics.keys())
+        found = self._source.cluster.describe_topics(counts, own=False)
         return {
             name
             for name, topic in found.items()
@@ -316,7 +317,7 @@ class BackupStore(SegmentStore):
         cluster = self._source.cluster
         names = set(filter(self._source.matches, cluster.topic_names()))
         ids, counts = cluster.topic_ids(names), cluster.partition_counts(names)
-        self._configs |= {name: found.configs for name, found in cluster.describe_topics(names).items()}
+        self._configs |= {name: found.configs for name, found in cluster.describe_topics(counts).items()}
         bounds = cluster.bounds(cluster.partitions(names), is_committed=False)
         # A broker that has just started may not know all topics. So a topic is gone if two listings do not have it.
         missing = self._missing(names)

@@ -191,9 +191,9 @@ class ReplayClusterTarget:
         self._under_way_bytes += size
 
     def _await_oldest(self) -> None:
-        from kafkafmt.mirror.refusals import naming_refusals
+        from kafkafmt.mirror.refusals import IDEMPOTENT_WRITE, Right, naming_refusals
 
         future, size = self._under_way.popleft()
-        with naming_refusals(self._address, "writing records", "Write"):
+        with naming_refusals(self._address, "writing records", Right("Write", "topic"), IDEMPOTENT_WRITE):
             future.get()
         self._under_way_bytes -= size

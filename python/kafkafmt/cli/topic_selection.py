@@ -314,7 +314,7 @@ def source_errors(source: StoragePath | ClusterAddress) -> Iterator[None]:
         yield
         return
     with cluster_errors("a cluster", ValueError):
-        from kafkafmt.mirror.refusals import naming_refusals
+        from kafkafmt.mirror.refusals import Right, naming_refusals
 
-        with naming_refusals(source, "reading records", "Read"):
+        with naming_refusals(source, "reading records", Right("Read", "topic"), Right("Read", "group")):
             yield

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
-from kafka.admin import ConfigResourceType
+from kafka.admin import AlterConfigOp, ConfigResourceType
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.admin import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt.client.kafka_python import kafka_python_config
@@ -83,6 +83,55 @@ class AdminClient:
         response = self._raising(self._ask)(DescribeConfigsRequest(resources=resources))
         return {one.resource_name: _topic_configs(one, own=own) for one in response.results}
 
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, only_checks: bool = False
+    ) -> Mapping[str, kafka_errors.KafkaError]:
+        """Set properties of topics, or reset those that are None (KIP-339). Return the errors of the broker, by topic.
+
+        only_checks: only check that they could be set. Raises IncompatibleBrokerVersion before Kafka 2.3.
+
+        kafka-python's `alter_configs` returns an error as text, without its class.
+        """
+        resources: list[Any] = [
+            (
+                ConfigResourceType.TOPIC,
+                name,
+                [
+                    (key, AlterConfigOp.SET if value is not None else AlterConfigOp.DELETE, value)
+                    for key, value in changed.items()
+                ],
+            )
+            for name, changed in changes.items()
+        ]
+        ask = self._raising(self._ask)
+        try:
+            response = ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=only_checks))
+        except kafka_errors.IncompatibleBrokerVersion:
+            if only_checks:
+                raise
+            errors, resources = self._replaced_configs(changes)
+            if not resources:
+                return errors
+            response = ask(AlterConfigsRequest(resources=resources, validate_only=False))
+        else:
+            errors = {}
+        return errors | {one.resource_name: _error(one) for one in response.responses if one.error_code}
+
+    def _replaced_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> tuple[dict[str, kafka_errors.KafkaError], list[Any]]:
+        """Return errors by topic, and the resources of AlterConfigs. It resets all properties that it does not set."""
+        errors, resources = {}, []
+        for name, found in self.describe_topic_configs(changes, own=True).items():
+            if isinstance(found, kafka_errors.KafkaError):
+                errors[name] = found
+            else:
+                configs = [
+                    (key, value) for key, value in {**found, **changes[name]}.items() if value is not None
+                ]
+                resources.append((ConfigResourceType.TOPIC, name, configs))
+        return errors, resources
+
     def _ask(self, request: Any) -> Any:
         """Send a message of kafka-python to any broker. Return the response."""
 
@@ -115,8 +164,7 @@ class AdminClient:
 
 def _topic_configs(result: Any, *, own: bool) -> Mapping[str, str] | kafka_errors.KafkaError:
     if result.error_code:
-        error: kafka_errors.KafkaError = kafka_errors.for_code(result.error_code)(result.error_message or "")
-        return error
+        return _error(result)
     found = [one.to_dict() for one in result.configs]
     return {
         one["name"]: one["value"]
@@ -130,3 +178,8 @@ def _is_set_for_topic(config: Mapping[str, Any]) -> bool:
     if "config_source" in config:
         return bool(config["config_source"] == _SET_FOR_TOPIC)
     return not config["is_default"]
+
+
+def _error(result: Any) -> kafka_errors.KafkaError:
+    error: kafka_errors.KafkaError = kafka_errors.for_code(result.error_code)(result.error_message or "")
+    return error

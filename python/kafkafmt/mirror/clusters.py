@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -10,7 +11,6 @@ import kafka.errors as kafka_errors
 import structlog
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
-from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
@@ -25,14 +25,13 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import ClusterAddress
 from kafkafmt.mirror.admin_client import AdminClient, UnansweredError, UnreachableError
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.refusals import naming_refusals
+from kafkafmt.mirror.refusals import RefusedError, Right, naming_refusals
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
 
 # A mirror fails after this time if its cluster does not answer at the start.
 _BOOTSTRAP_MS = 5000
-_ALTERED = "OK"
 _READ_ONLY_HINT = " (kafkafmt serve takes records only with --allow-produce)"
 # The protocol types of groups that commit offsets: of consumers, and of Kafka Streams (KIP-1071). A group that only
 # commits offsets has none.
@@ -115,9 +114,8 @@ class MirrorCluster:
         # `describe_cluster` raises KeyError for DescribeCluster 0, which brokers of 2.8 to 3.6 have.
         self.id = str(self._admin.cluster.cluster_id)
         self.brokers = max(len(self._admin.cluster.brokers()), 1)
-        self._undescribed: set[str] = (
-            set()
-        )  # topics that a warning named, as their configuration cannot be read
+        # Topics that a warning named, as their configuration cannot be read.
+        self._undescribed: set[str] = set()
 
     def config_of(self, client: Any) -> dict[str, Any]:
         """Return the keyword arguments for a client class of kafka-python, or a subclass of one."""
@@ -168,28 +166,27 @@ class MirrorCluster:
             if not found["error_code"]
         }
 
-    def describe_topics(self, names: Iterable[str], *, own: bool = True) -> dict[str, TopicConfig]:
-        """Return the configuration of the topics of these names that exist.
+    def describe_topics(self, counts: Mapping[str, int], *, own: bool = True) -> dict[str, TopicConfig]:
+        """Return the configuration of topics that exist.
 
-        A topic whose configuration cannot be read is left out: its configuration is not known. A warning names it once.
-        Raises UnansweredError if a broker cannot answer now.
+        A topic without the right DescribeConfigs is left out: its configuration is not known. A warning names it once.
+        Raises UnansweredError if a broker cannot answer now, or does not know a topic yet, and MirrorError for another
+        failure.
 
+        counts: as `partition_counts` has just returned them.
         own: only properties that were set for the topic itself; else all properties, defaults included.
         """
-        counts = self.partition_counts(names)
         described = {}
         refused: dict[str, kafka_errors.KafkaError] = {}
         for name, found in (self._admin.describe_topic_configs(counts, own=own) if counts else {}).items():
             if not isinstance(found, kafka_errors.KafkaError):
                 described[name] = TopicConfig(counts[name], found)
-            elif isinstance(found, kafka_errors.UnknownTopicOrPartitionError):
-                continue  # deleted meanwhile
-            elif isinstance(found, kafka_errors.RetriableError):
-                raise UnansweredError(
+            elif isinstance(found, kafka_errors.AuthorizationError):
+                refused[name] = found
+            else:
+                raise _refusal(found)(
                     f"{self.address}: the configuration of topic {name} could not be read: {found}"
                 )
-            else:
-                refused[name] = found
         if new := sorted(refused.keys() - self._undescribed):
             self._undescribed.update(new)
             _log.warning(
@@ -218,14 +215,17 @@ class MirrorCluster:
             }
         }
         try:
-            answer = self._admin.create_topics(
-                request, validate_only=only_checks, wait_for_metadata=False, raise_errors=False
-            )
-            _raise_for(answer["topics"])
+            with self._naming(f"creating topic {name}", "Create", name):
+                answer = self._admin.create_topics(
+                    request, validate_only=only_checks, wait_for_metadata=False, raise_errors=False
+                )
+                _raise_for(answer["topics"])
             if not only_checks:
                 self._admin.wait_for_topics([name])
         except kafka_errors.TopicAlreadyExistsError:
             return
+        except RefusedError:
+            raise
         except kafka_errors.KafkaError as error:
             is_config = isinstance(error, kafka_errors.InvalidConfigurationError)
             refusal = ConfigRefusedError if is_config else _refusal(error)
@@ -237,10 +237,13 @@ class MirrorCluster:
     def add_partitions(self, name: str, partitions: int) -> None:
         """Increase the number of partitions of a topic. Raises as `create_topic` does."""
         try:
-            self._admin.create_partitions({name: partitions})
+            with self._naming(f"adding partitions to topic {name}", "Alter", name):
+                self._admin.create_partitions({name: partitions})
             self._admin.wait_for_topics([name])
         except kafka_errors.InvalidPartitionsError:  # another client has added them
             return
+        except RefusedError:
+            raise
         except kafka_errors.KafkaError as error:
             raise _refusal(error)(
                 f"{self.address}: topic {name} could not be extended to {partitions} partitions: {_text(error)}"
@@ -249,40 +252,35 @@ class MirrorCluster:
     def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Set properties of a topic, or reset those that are None (KIP-339).
 
-        Raises ConfigRefusedError if a broker refuses that, and UnansweredError if it may succeed later.
+        Raises ConfigRefusedError if a broker refuses that, RefusedError if the right AlterConfigs is missing, and
+        UnansweredError if it may succeed later.
         """
-        configs = {
-            key: (AlterConfigOp.DELETE if value is None else AlterConfigOp.SET, value)
-            for key, value in changes.items()
-        }
-        resource = ConfigResource(ConfigResourceType.TOPIC, name, configs)
         try:
-            outcome = self._admin.alter_configs([resource], raise_on_unknown=False)["topic"][name]
-        except kafka_errors.RetriableError as error:
-            raise UnansweredError(
-                f"{self.address}: topic {name} could not be configured: {_text(error)}"
-            ) from None
-        except (kafka_errors.KafkaError, ValueError) as error:
-            outcome = _text(error)
-        if outcome != _ALTERED:
-            raise ConfigRefusedError(f"{self.address}: topic {name} could not be configured: {outcome}")
+            with self._naming(f"configuring topic {name}", "AlterConfigs", name):
+                for error in self._admin.alter_topic_configs({name: changes}).values():
+                    raise error
+        except RefusedError:
+            raise
+        except kafka_errors.KafkaError as error:
+            found = _refusal(error)
+            refusal = found if issubclass(found, UnansweredError) else ConfigRefusedError
+            raise refusal(f"{self.address}: topic {name} could not be configured: {_text(error)}") from None
 
     def ensure_alterable(self, names: Iterable[str]) -> None:
         """Raise MirrorError if the user may not set properties of topics with these names. They may be missing.
 
         Brokers before 2.3 are not asked: they have no IncrementalAlterConfigs.
         """
-        change = {"retention.ms": (AlterConfigOp.SET, "-1")}
-        resources = [ConfigResource(ConfigResourceType.TOPIC, name, change) for name in names]
+        changes = {name: {"retention.ms": "-1"} for name in names}
+        if not changes:
+            return
         try:
-            outcomes = self._admin.alter_configs(
-                resources, validate_only=True, raise_on_unknown=False, incremental=True
-            )
+            errors = self._admin.alter_topic_configs(changes, only_checks=True)
         except kafka_errors.IncompatibleBrokerVersion:
             return
-        denied = str(kafka_errors.TopicAuthorizationFailedError())
-        if refused := sorted(name for name, found in outcomes["topic"].items() if found.startswith(denied)):
-            raise MirrorError(
+        denied = (one for one, error in errors.items() if isinstance(error, kafka_errors.AuthorizationError))
+        if refused := sorted(denied):
+            raise RefusedError(
                 f"{self.address}: this user needs the right AlterConfigs on {some_names(refused)}"
             )
 
@@ -332,7 +330,7 @@ class MirrorCluster:
         asked = KafkaTopicPartition(*topic_partition)
         tried = f"reading the end of partition {topic_partition}"
         try:
-            with naming_refusals(self.address, tried, "Describe", topic_partition.topic):
+            with self._naming(tried, "Describe", topic_partition.topic):
                 found = self._admin.list_partition_offsets({asked: OffsetSpec.LATEST})
         except kafka_errors.UnknownTopicOrPartitionError:
             return None
@@ -343,7 +341,7 @@ class MirrorCluster:
 
         Brokers leave out groups on which the user lacks the right Describe.
         """
-        with naming_refusals(self.address, "listing the groups", "Describe"):
+        with naming_refusals(self.address, "listing the groups", Right("Describe", "cluster")):
             found = self._admin.list_groups()
         return sorted(one["group_id"] for one in found if one["protocol_type"] in _OFFSET_PROTOCOLS)
 
@@ -353,13 +351,18 @@ class MirrorCluster:
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what a group has committed, by partition. Raises KafkaError."""
-        with naming_refusals(self.address, f"reading the offsets of group {group}", "Describe", group):
+        tried = f"reading the offsets of group {group}"
+        with naming_refusals(
+            self.address, tried, Right("Describe", "group", group), Right("Describe", "topic")
+        ):
             found = self._admin.list_group_offsets({group: None})[group]
         return {TopicPartition(*one): committed for one, committed in found.items() if committed.offset >= 0}
 
     def group_members(self, group: str) -> set[str]:
         """Return the ids of the members that a group has now. Raises KafkaError."""
-        with naming_refusals(self.address, "reading the members of the group", "Describe", group):
+        with naming_refusals(
+            self.address, "reading the members of the group", Right("Describe", "group", group)
+        ):
             found = self._admin.describe_groups([group])[group]
         return {member["member_id"] for member in found["members"]}
 
@@ -378,7 +381,9 @@ class MirrorCluster:
             KafkaTopicPartition(*one): OffsetAndMetadata(at, texts.get(one, ""), -1)
             for one, at in offsets.items()
         }
-        with naming_refusals(self.address, "committing the offsets of the group", "Read", group):
+        with naming_refusals(
+            self.address, "committing the offsets of the group", Right("Read", "group", group)
+        ):
             errors = self._admin.alter_group_offsets(group, commits)
         for topic_partition, error in errors.items():
             if error is not kafka_errors.NoError:
@@ -390,6 +395,9 @@ class MirrorCluster:
                 is_denied = error is kafka_errors.TopicAuthorizationFailedError
                 hint = f": this user needs the right Read on topic {name.topic}" if is_denied else ""
                 raise MirrorError(f"{self.address}: {name} of group {group}: {error.message}{hint}")
+
+    def _naming(self, tried: str, operation: str, topic: str) -> AbstractContextManager[None]:
+        return naming_refusals(self.address, tried, Right(operation, "topic", topic))
 
     def close(self) -> None:
         """Close the connections."""

@@ -14,7 +14,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.log.topic_configs import TopicConfig
-from kafkafmt.mirror.refusals import naming_refusals
+from kafkafmt.mirror.refusals import IDEMPOTENT_WRITE, Right, naming_refusals
 from kafkafmt.net import Producer
 from kafkafmt.types import TopicPartition
 
@@ -56,7 +56,7 @@ class MapTopic:
                 return
             self._consumer = self._open_consumer(self._isolation)
             self._consumer.seek_to_beginning(self._partition)
-        with self._naming_refusals():
+        with self._naming_refusals("reading the offset map", "Read"):
             yield from self._records(self._consumer, patience)
 
     def uncommitted(self) -> Iterator[Any]:
@@ -69,7 +69,7 @@ class MapTopic:
                 consumer.seek_to_beginning(self._partition)
             else:
                 consumer.seek(self._partition, position)
-            with self._naming_refusals():
+            with self._naming_refusals("reading the offset map", "Read"):
                 yield from self._records(consumer, _PATIENCE_SECONDS)
 
     def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -77,7 +77,7 @@ class MapTopic:
         if self._producer is None:
             self.create()
             self._producer = Producer(**{**self._cluster.config_of(Producer), "acks": "all"})
-        with naming_refusals(self._cluster.address, "writing the offset map", "Write", self._name):
+        with self._naming_refusals("writing the offset map", "Write"):
             futures = [self._producer.send(self._name, value, key=key, partition=0) for key, value in records]
             for future in futures:
                 future.get(_SAVE_SECONDS)
@@ -89,8 +89,9 @@ class MapTopic:
         if self._producer is not None:
             self._producer.close(_SAVE_SECONDS)
 
-    def _naming_refusals(self) -> AbstractContextManager[None]:
-        return naming_refusals(self._cluster.address, "reading the offset map", "Read", self._name)
+    def _naming_refusals(self, tried: str, operation: str) -> AbstractContextManager[None]:
+        rights = Right(operation, "topic", self._name), IDEMPOTENT_WRITE
+        return naming_refusals(self._cluster.address, tried, *rights)
 
     def _exists(self) -> bool:
         return bool(self._cluster.partition_counts([self._name]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import kafka.errors as kafka_errors
 
@@ -13,11 +14,11 @@ from kafkafmt.mirror.errors import MirrorError
 if TYPE_CHECKING:
     from kafkafmt.mirror.addresses import ClusterAddress
 
-# What the errors of kafka-python are about.
-_KINDS = {
-    kafka_errors.TopicAuthorizationFailedError: "topic",
-    kafka_errors.GroupAuthorizationFailedError: "group",
-    kafka_errors.TransactionalIdAuthorizationFailedError: "transactional id",
+Kind = Literal["topic", "group", "cluster"]
+_KINDS: dict[Kind, type[kafka_errors.KafkaError]] = {
+    "topic": kafka_errors.TopicAuthorizationFailedError,
+    "group": kafka_errors.GroupAuthorizationFailedError,
+    "cluster": kafka_errors.ClusterAuthorizationFailedError,
 }
 
 
@@ -28,25 +29,48 @@ class RefusedError(MirrorError, kafka_errors.AuthorizationError):  # type: ignor
         return str(self.args[0])  # kafka-python's errors put their class before the message
 
 
+@dataclass(frozen=True)
+class Right:
+    """A right that a request needs.
+
+    name: of the topic or group; None if the errors of kafka-python have it.
+    """
+
+    operation: str
+    kind: Kind
+    name: str | None = None
+
+    def place(self, error: kafka_errors.AuthorizationError) -> str:
+        """Return what the right is missing on, with the name or the names of the error."""
+        if self.kind == "cluster":
+            return "the cluster"
+        name = _names(error) if self.name is None else self.name
+        return f"{self.kind} {name}" if name else f"a {self.kind}"
+
+
+# Brokers before 2.8 need it of idempotent producers.
+IDEMPOTENT_WRITE = Right("IdempotentWrite", "cluster")
+
+
 @contextmanager
-def naming_refusals(
-    address: ClusterAddress, tried: str, right: str, name: str | None = None
-) -> Iterator[None]:
+def naming_refusals(address: ClusterAddress, tried: str, *rights: Right) -> Iterator[None]:
     """Raise RefusedError in place of an error of kafka-python about a right.
 
-    tried: what the block does. right: what it needs. name: of the topic, group or transactional id; None if the error
-    has it.
+    tried: what the block does. rights: those that it needs. If the error is about another kind of right, the message
+    has the text of the error.
     """
     try:
         yield
     except RefusedError:
         raise
     except kafka_errors.AuthorizationError as error:
-        kind = next((kind for cls, kind in _KINDS.items() if isinstance(error, cls)), None)
-        place = "the cluster" if kind is None else f"{kind} {_names(error) if name is None else name}"
-        raise RefusedError(
-            f"{address}: {tried} was refused: this user needs the right {right} on {place}"
-        ) from None
+        missing = next((right for right in rights if isinstance(error, _KINDS[right.kind])), None)
+        reason = (
+            str(error)
+            if missing is None
+            else f"this user needs the right {missing.operation} on {missing.place(error)}"
+        )
+        raise RefusedError(f"{address}: {tried} was refused: {reason}") from None
 
 
 def _names(error: kafka_errors.AuthorizationError) -> str:

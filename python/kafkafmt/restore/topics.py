@@ -177,7 +177,8 @@ class TargetOfRestore:
 
     def _own(self, plan: TopicPlan) -> Mapping[str, str]:
         """Return the properties that were set for a topic itself; if they are not known, those during a restore."""
-        found = self._cluster.describe_topics([plan.target]).get(plan.target)
+        counts = self._cluster.partition_counts([plan.target])
+        found = self._cluster.describe_topics(counts).get(plan.target)
         return self._during(plan) if found is None else found.configs
 
     def _during(self, plan: TopicPlan) -> dict[str, str]:

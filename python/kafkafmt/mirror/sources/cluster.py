@@ -40,7 +40,7 @@ from kafkafmt.mirror.protocols import (
     SourceRun,
     SourceTopic,
 )
-from kafkafmt.mirror.refusals import naming_refusals
+from kafkafmt.mirror.refusals import Right, naming_refusals
 from kafkafmt.records.runs import first_offset, joined_runs
 from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
@@ -204,7 +204,8 @@ class ClusterSource(Source):
     def topics(self) -> Mapping[str, SourceTopic]:
         names = {topic for topic, _ in self._assigned}
         self._topic_ids.update(self._cluster.topic_ids(names))
-        counts, known = self._cluster.partition_counts(names), self._cluster.describe_topics(names)
+        counts = self._cluster.partition_counts(names)
+        known = self._cluster.describe_topics(counts)
         return {
             name: SourceTopic(known[name])
             if name in known
@@ -260,7 +261,9 @@ class ClusterSource(Source):
 
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         try:
-            with naming_refusals(self._address, "reading records", "Read"):
+            with naming_refusals(
+                self._address, "reading records", Right("Read", "topic"), Right("Read", "group", self._group)
+            ):
                 polled = self._consumer.poll_runs(timeout * 1000)
         except CorruptFetchedBatchError as error:
             yield SourceDamage(error.topic_partition, error.offset, error.next_offset, str(error))

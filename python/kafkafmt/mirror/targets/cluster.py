@@ -22,6 +22,7 @@ from kafkafmt.mirror.clusters import ConfigRefusedError
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic, Target
+from kafkafmt.mirror.refusals import RefusedError
 from kafkafmt.mirror.statistics import Moved, Statistics, Stopped, Way
 from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
@@ -137,22 +138,26 @@ class ClusterTarget(Target):
         if not new:
             return
         there = self._cluster.partition_counts(new)
-        synced = [name for name, topic in new.items() if self._syncs_topics and topic.is_known]
+        synced = {name: count for name, count in there.items() if self._syncs_topics and new[name].is_known}
         found = self._cluster.describe_topics(synced)
+        has_changed = False
         for name, topic in new.items():
             partitions = topic.config.partitions or 1
             configs = {key: value for key, value in topic.config.configs.items() if key not in _NOT_COPIED}
             wanted = TopicConfig(partitions, self._settings.applied(self._names.target(name), configs))
             if name not in there:
                 self._cluster.create_topic(name, wanted)
+                has_changed = True
                 continue
             if there[name] < partitions:
                 self._cluster.add_partitions(name, partitions)
+                has_changed = True
             if name in found:
                 self._sync_config(name, found[name].configs, wanted.configs)
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
-        described = self._cluster.describe_topics(new, own=False)
-        for name, count in self._cluster.partition_counts(new).items():
+        counts = self._cluster.partition_counts(new) if has_changed else there
+        described = self._cluster.describe_topics(counts, own=False)
+        for name, count in counts.items():
             config = described.get(name, TopicConfig(count))
             if self._configured.get(name) != config:
                 self._sender.configure_topic(name, config)
@@ -166,13 +171,16 @@ class ClusterTarget(Target):
             key: value for key, value in wanted.items() if found.get(key) != value
         }
         changes |= dict.fromkeys(key for key in found if key not in wanted and key not in _NOT_COPIED)
+        refused = self._refused_changes.pop(name, None)
+        self.statistics.unsynced_topics.pop(name, None)
         if changes:
             try:
                 self._cluster.alter_topic(name, changes)
-            except ConfigRefusedError as error:
-                log = _log.debug if self._refused_changes.get(name) == changes else _log.warning
+            except (ConfigRefusedError, RefusedError) as error:
+                log = _log.debug if refused == changes else _log.warning
                 log("the configuration of a topic was not synced", error=str(error))
                 self._refused_changes[name] = changes
+                self.statistics.unsynced_topics[name] = str(error)
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         if topic_id is None:

@@ -35,12 +35,13 @@ class TargetTopics:
         sources = self._sources(names)
         return {sources[target]: count for target, count in self._cluster.partition_counts(sources).items()}
 
-    def describe_topics(self, names: Iterable[str], *, own: bool = True) -> dict[str, TopicConfig]:
+    def describe_topics(self, counts: Mapping[str, int], *, own: bool = True) -> dict[str, TopicConfig]:
         """See `MirrorCluster.describe_topics`."""
-        sources = self._sources(names)
+        sources = self._sources(counts)
+        there = {target: counts[source] for target, source in sources.items()}
         return {
             sources[target]: config
-            for target, config in self._cluster.describe_topics(sources, own=own).items()
+            for target, config in self._cluster.describe_topics(there, own=own).items()
         }
 
     def create_topic(self, name: str, topic: TopicConfig) -> None:
