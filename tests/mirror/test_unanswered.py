@@ -15,6 +15,7 @@ from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.mirror.clusters import ConfigRefusedError, MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.mirror.refusals import RefusedError
 from kafkafmt.types import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
@@ -80,6 +81,15 @@ def test_request_when_the_cluster_refuses_it_then_the_error_is_final(
 def test_create_topic_when_its_configuration_is_refused_then_that_is_told() -> None:
     with pytest.raises(ConfigRefusedError):
         REQUESTS["create_topic"](cluster_of(kafka_errors.InvalidConfigurationError("no")))
+
+
+@pytest.mark.parametrize(
+    ("request_name", "right"),
+    [("create_topic", "Create"), ("add_partitions", "Alter"), ("alter_topic", "AlterConfigs")],
+)
+def test_request_when_a_right_is_missing_then_the_error_names_it(request_name: str, right: str) -> None:
+    with pytest.raises(RefusedError, match=f": this user needs the right {right} on topic t$"):
+        REQUESTS[request_name](cluster_of(kafka_errors.TopicAuthorizationFailedError()))
 
 
 class SilentBroker:
