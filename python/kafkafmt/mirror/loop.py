@@ -179,10 +179,10 @@ class Mirror:
         return now - self._left_since > self._source.patience
 
     def _begin_lost_again(self) -> None:
-        """Begin all partitions again, if the target has dropped batches."""
-        if self._target.take_loss():
-            self._source.pause(self._assigned)
-            self._forget(list(self._assigned))
+        """Begin partitions again whose batches the target has dropped or lost."""
+        if lost := list(self._target.take_lost(self._assigned)):
+            self._source.pause(lost)
+            self._forget(lost)
             self._begin_due = time.monotonic() + _RETRY_SECONDS
 
     def _begin_partitions(self, partitions: Sequence[TopicPartition] | None) -> None:

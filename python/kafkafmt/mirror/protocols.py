@@ -189,12 +189,12 @@ class Target(Protocol):
         """
         return topic_partitions
 
-    def take_loss(self) -> bool:
-        """Return whether batches that were not durable were dropped since the last call.
+    def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return those of the begun partitions that must begin again, where the target has them.
 
-        All partitions must then begin again, where the target has them.
+        Since the last call batches that were not durable were dropped, or the target has lost batches.
         """
-        return False
+        return ()
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """Compare the id of the source's topic with the one that was mirrored here before, and keep it.
