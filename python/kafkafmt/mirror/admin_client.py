@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import kafka.errors as kafka_errors
 from kafka import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt.mirror.errors import MirrorError
@@ -22,6 +24,7 @@ _SILENCE = (
     kafka_errors.KafkaTimeoutError,
     kafka_errors.NodeNotReadyError,
     kafka_errors.RequestTimedOutError,
+    kafka_errors.UnknownBrokerIdError,  # of a broker that has gone, and is still a leader or the controller here
 )
 
 
@@ -54,13 +57,14 @@ class AdminClient:
         self._admin = KafkaAdminClient(**config, kafka_client=self._connect)
 
     def _connect(self, **config: Any) -> KafkaNetClient:
-        self._client = KafkaNetClient(**config)
-        return self._client
+        net = NetworkSelector(**config)
+        self._manager = KafkaConnectionManager(net, **config)
+        return KafkaNetClient(net=net, manager=self._manager)
 
     @property
     def cluster(self) -> Any:
         """The metadata of the cluster."""
-        return self._client.cluster
+        return self._manager.cluster
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method: Callable[..., Any] = getattr(self._admin, name)
@@ -70,14 +74,37 @@ class AdminClient:
             try:
                 return method(*arguments, **options)
             except _SILENCE as error:
-                raise UnreachableError(self._address, self._reason(error)) from error
+                reason = self._reason(error)
+                self._forget_controller()
+                raise UnreachableError(self._address, reason) from error
 
         return call
 
+    def _forget_controller(self) -> None:
+        """Let the next request look for the controller again, and request new metadata.
+
+        kafka-python does so only for a broker that answers that it is not the controller. With KRaft any broker that
+        runs is named as the controller, and passes requests on.
+        """
+        self._admin._controller_id = None
+        if not self.cluster.need_update:
+            self.cluster.request_update()
+
     def _reason(self, error: Exception) -> str:
-        """Return the error with the addresses of the brokers, which are not those of the bootstrap servers."""
+        """Return the error with the addresses of the brokers, which are not those of the bootstrap servers.
+
+        kafka-python's errors do not name the broker. It is one to which a connection has just failed, or any of them.
+        """
         brokers = sorted(self.cluster.brokers(), key=lambda one: str(one.node_id))
+        failed = [one for one in brokers if self._has_just_failed(one.node_id)]
         advertised = ", ".join(
-            f"broker {one.node_id} at {host_and_port(one.host, one.port)}" for one in brokers
+            f"broker {one.node_id} at {host_and_port(one.host, one.port)}" for one in failed or brokers
         )
-        return f"no answer of {advertised or 'any broker'}, as the cluster advertises: {error}"
+        some = "one of " if len(brokers) > 1 and not failed else ""
+        return f"no answer of {some}{advertised or 'any broker'}, as the cluster advertises: {error}"
+
+    def _has_just_failed(self, node_id: int) -> bool:
+        try:
+            return bool(self._manager.connection_delay(node_id) > 0)
+        except KeyError:  # its thread has connected meanwhile
+            return False
