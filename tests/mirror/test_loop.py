@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target
 from kafkafmt.mirror.sources.directory import DirectorySource
-from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.statistics import Statistics, Unreached
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.types import TopicPartition
 from logged_events import logged_events
@@ -52,6 +52,16 @@ class LateTarget(RefusingTarget):
             raise UnansweredError("topic t could not be created")
 
 
+class NeverReadyTarget(RefusingTarget):
+    """Can never create topics."""
+
+    on_attempt: Callable[[], None]
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        self.on_attempt()
+        raise UnansweredError("topic t could not be created")
+
+
 class FailingTarget(Target):
     """Cannot take a batch, for a reason that no mirror expects."""
 
@@ -81,11 +91,11 @@ class InterruptedTarget(FailingTarget):
 
 
 def mirror_to(
-    target_of: type[RefusingTarget | FailingTarget], folder: Path, *, appends: bool = False
+    target_of: type[RefusingTarget | FailingTarget], folder: Path, **options_of_mirror: Any
 ) -> Mirror:
     """A mirror of a folder with one partition."""
     put_log(folder / "t-0", batches(0, 10))
-    options = MirrorOptions(folder, parse_address("kafka://target:9092"), appends=appends)
+    options = MirrorOptions(folder, parse_address("kafka://target:9092"), **options_of_mirror)
     memory = HeldMemory(options.memory)
     target = target_of(Statistics(memory.budget))
     source = DirectorySource(folder, options)
@@ -120,6 +130,19 @@ def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_lat
     retries = [line["error"] for line in logged if "tried again" in line["event"]]
     assert retries == ["topic t could not be created"]
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
+
+
+def test_partition_when_it_could_not_be_begun_until_a_mirror_that_follows_ends_then_is_unreached(
+    tmp_path: Path,
+) -> None:
+    mirror = mirror_to(NeverReadyTarget, tmp_path, follows=True)
+    target: Any = mirror._target
+    target.on_attempt = mirror.end
+    with logged_events("kafkafmt.mirror.loop") as logged:
+        mirror.run()
+    assert mirror.statistics.unreached == [Unreached(PARTITION, 0, 10)]
+    assert mirror.statistics.lag == {PARTITION: 10}
+    assert "a partition could not be started until the mirror ended" in [line["event"] for line in logged]
 
 
 @pytest.mark.parametrize("target_of", [FailingTarget, InterruptedTarget])

@@ -243,6 +243,15 @@ class ClusterTarget(Target):
         count = self._topics[topic_partition.topic].config.partitions or 1
         return [topic_partition._replace(partition=number) for number in range(count)]
 
+    def rewind(self, topic_partition: TopicPartition, position: int) -> bool:
+        known = self._offsets.partition(topic_partition)
+        is_closed, end = known.is_closed, known.target_end or 0
+        known.rewind(position)
+        known.anchor(position, end)
+        if is_closed:
+            known.close()
+        return True
+
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         known = self._offsets.partition(topic_partition)
         if topic_partition not in self._restarted:
