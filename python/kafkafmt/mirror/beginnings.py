@@ -22,7 +22,7 @@ class Beginnings:
     """Finds where partitions begin, and begins them there at the target.
 
     gone: deleted offsets that were found since it was cleared.
-    failed: partitions that could not begin, and are tried again.
+    failed: partitions that could not begin, or must begin again, and are tried again.
     is_first: whether no partition has begun yet.
     """
 

@@ -7,7 +7,7 @@ too, so that memory is bounded. The consumer is polled all the same, so that it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import kafka.errors as kafka_errors
 import structlog
@@ -184,16 +184,19 @@ class Mirror:
         """Begin partitions again whose batches the target has dropped or lost."""
         if lost := list(self._target.take_lost(self._assigned)):
             self._source.pause(lost)
-            self._forget(lost)
-            self._begin_due = time.monotonic() + _RETRY_SECONDS
+            self._begin_again(lost)
 
     def _begin_rewound_again(self) -> None:
         """Begin partitions again whose log was truncated at the source below the mirror's position."""
         rewound = self._source.take_rewound() & self._started - self.statistics.stopped.keys()
         if rewound:
             self._drain(rewound)
-            self._forget(rewound)
-            self._begin_due = time.monotonic() + _RETRY_SECONDS
+            self._begin_again(rewound)
+
+    def _begin_again(self, topic_partitions: Collection[TopicPartition]) -> None:
+        self._forget(topic_partitions)
+        self._beginnings.failed.update(topic_partitions)
+        self._begin_due = time.monotonic() + _RETRY_SECONDS
 
     def _begin_partitions(self, partitions: Sequence[TopicPartition] | None) -> None:
         """Begin newly assigned partitions at the positions where they were left, and forget those that are gone."""

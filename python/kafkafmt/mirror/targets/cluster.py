@@ -129,7 +129,9 @@ class ClusterTarget(Target):
         self._failed: set[TopicPartition] = set()
         # The first offset at the target that its earlier records have lost, of partitions that begin again.
         self._lost_from: dict[TopicPartition, int] = {}
-        self._lost: set[TopicPartition] = set()  # those that `take_lost` has not returned yet
+        # Those that `take_lost` has not returned yet, and those that it has returned, but were not forgotten yet.
+        self._lost: set[TopicPartition] = set()
+        self._taken_lost: set[TopicPartition] = set()
         self._topics: dict[str, SourceTopic] = {}
         self._topic_ids: dict[str, UUID] = {}
 
@@ -367,7 +369,9 @@ class ClusterTarget(Target):
         self._topics.pop(topic_partition.topic, None)  # `prepare` then reads the id of the topic again
 
     def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        taken, self._lost = self._lost.intersection(topic_partitions), set()
+        taken = self._lost.intersection(topic_partitions)
+        self._lost -= taken
+        self._taken_lost |= taken
         return taken
 
     def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
@@ -416,6 +420,11 @@ class ClusterTarget(Target):
             held = self._held.pop(topic_partition, 0)
             self._held_by_all -= 0 if topic_partition in self._failed else held
             self._failed.discard(topic_partition)
+            self._lost.discard(topic_partition)
+            if topic_partition in self._taken_lost:
+                self._taken_lost.remove(topic_partition)
+            else:  # another mirror begins it
+                self._lost_from.pop(topic_partition, None)
 
     def close(self) -> None:
         is_idle = not any(self._under_way.values())
