@@ -81,9 +81,8 @@ def test_create_topic_when_its_configuration_is_refused_then_that_is_told() -> N
 
 
 class SilentAdmin:
-    """Knows brokers, of which those in `failed` do not answer."""
+    """Knows brokers, and fails in each request."""
 
-    failed: ClassVar[set[int]] = set()
     brokers: ClassVar[dict[int, str]] = {7: "inside"}
     error: ClassVar[Exception] = kafka_errors.KafkaConnectionError("111 ECONNREFUSED")
 
@@ -94,9 +93,6 @@ class SilentAdmin:
         ]
         client = kafka_client(bootstrap_servers="127.0.0.1:1", reconnect_backoff_ms=60_000)
         client.cluster.brokers = lambda: brokers
-        for node_id in self.failed:
-            client._manager.update_backoff(node_id)
-        self._controller_id: int | None = 7
 
     def list_topics(self) -> list[str]:
         raise self.error
@@ -135,17 +131,33 @@ def test_request_when_an_advertised_address_does_not_answer_then_the_error_names
 def test_request_when_one_of_several_brokers_does_not_answer_then_the_others_are_not_blamed(
     silent: Callable[..., admin_client.AdminClient], failed: set[int], named: str
 ) -> None:
+    admin = silent(brokers={7: "a", 8: "b"})
+    for node_id in failed:
+        admin._manager.update_backoff(node_id)
     with pytest.raises(UnansweredError, match=named):
-        silent(brokers={7: "a", 8: "b"}, failed=failed).list_topics()
+        admin.list_topics()
 
 
 def test_request_when_its_broker_has_gone_then_the_next_one_looks_for_the_controller_again(
     silent: Callable[..., admin_client.AdminClient],
 ) -> None:
     """Before, topics were not created until the mirror was started again."""
-    admin = silent(error=kafka_errors.UnknownBrokerIdError(7))
-    admin.cluster._need_update = False
+    gone = kafka_errors.UnknownBrokerIdError(7)
+    opened: list[SilentAdmin] = []
+    closed: list[SilentAdmin] = []
+
+    def list_topics(admin: SilentAdmin) -> list[str]:
+        if admin not in opened:
+            opened.append(admin)
+        if len(opened) == 1:
+            raise gone
+        return ["t"]
+
+    admin = silent(list_topics=list_topics, close=lambda one: closed.append(one))
     with pytest.raises(UnansweredError, match="UnknownBrokerIdError: 7"):
         admin.list_topics()
-    assert admin._admin._controller_id is None
-    assert admin.cluster.need_update
+    assert (len(opened), len(closed)) == (1, 0)
+    assert admin.list_topics() == admin.list_topics() == ["t"]
+    assert (len(opened), closed) == (2, opened[:1])
+    admin.close()
+    assert closed == opened

@@ -53,13 +53,28 @@ class AdminClient:
     """
 
     def __init__(self, address: ClusterAddress, config: Mapping[str, Any]) -> None:
-        self._address = address
-        self._admin = KafkaAdminClient(**config, kafka_client=self._connect)
+        self._address, self._config = address, config
+        self._is_outdated = False
+        self._admin = self._open()
 
-    def _connect(self, **config: Any) -> KafkaNetClient:
-        net = NetworkSelector(**config)
-        self._manager = KafkaConnectionManager(net, **config)
-        return KafkaNetClient(net=net, manager=self._manager)
+    def _open(self) -> KafkaAdminClient:
+        opened: list[tuple[NetworkSelector, KafkaConnectionManager, KafkaNetClient]] = []
+
+        def connect(**config: Any) -> KafkaNetClient:
+            net = NetworkSelector(**config)
+            manager = KafkaConnectionManager(net, **config)
+            opened.append((net, manager, KafkaNetClient(net=net, manager=manager)))
+            return opened[0][2]
+
+        try:
+            admin = KafkaAdminClient(**self._config, kafka_client=connect)
+        except BaseException:
+            for net, _, client in opened:
+                client.close()
+                net.stop()
+            raise
+        self._manager = opened[0][1]
+        return admin
 
     @property
     def cluster(self) -> Any:
@@ -67,34 +82,39 @@ class AdminClient:
         return self._manager.cluster
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Any] = getattr(self._admin, name)
-
-        @wraps(method)
+        @wraps(getattr(self._admin, name))
         def call(*arguments: Any, **options: Any) -> Any:
             try:
-                return method(*arguments, **options)
+                if self._is_outdated:
+                    self._renew()
+                return getattr(self._admin, name)(*arguments, **options)
             except _SILENCE as error:
-                reason = self._reason(error)
-                self._forget_controller()
-                raise UnreachableError(self._address, reason) from error
+                self._is_outdated |= isinstance(error, kafka_errors.UnknownBrokerIdError)
+                raise UnreachableError(self._address, self._reason(error)) from error
 
         return call
 
-    def _forget_controller(self) -> None:
-        """Let the next request look for the controller again, and request new metadata.
+    def _renew(self) -> None:
+        """Replace the client, because a broker has gone that it takes for the controller.
 
-        kafka-python does so only for a broker that answers that it is not the controller. With KRaft any broker that
-        runs is named as the controller, and passes requests on.
+        kafka-python looks for the controller again only if a broker answers that it is not the controller. With KRaft
+        any broker that runs is named as the controller, and passes requests on.
         """
-        self._admin._controller_id = None
-        if not self.cluster.need_update:
-            self.cluster.request_update()
+        renewed = self._open()
+        self._admin.close()
+        self._admin, self._is_outdated = renewed, False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
 
     def _reason(self, error: Exception) -> str:
         """Return the error with the addresses of the brokers, which are not those of the bootstrap servers.
 
         kafka-python's errors do not name the broker. It is one to which a connection has just failed, or any of them.
         """
+        if isinstance(error, kafka_errors.UnknownBrokerIdError):
+            return f"a broker of the cluster has gone: {error}"
         brokers = sorted(self.cluster.brokers(), key=lambda one: str(one.node_id))
         failed = [one for one in brokers if self._has_just_failed(one.node_id)]
         advertised = ", ".join(
