@@ -85,14 +85,15 @@ def test_source_when_it_loses_records_while_a_mirror_follows_then_its_new_ones_f
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     target.mkdir()
+    state = ("--state", tmp_path / "state")  # with the offsets of groups
     log_of(source / "t-0", [150])
     with EndpointProcess(target, "--allow-produce", log=tmp_path / "target.log") as west:
-        with EndpointProcess(source, log=tmp_path / "serve.log") as east:
+        with EndpointProcess(source, *state, log=tmp_path / "serve.log") as east:
             running = mirror(address(east.address, "t"), address(west.address), "--group", "g", *QUICKLY)
             running.start()
             wait_until(lambda: (target / "t-0").exists() and end_of(target, "t") == 150, running)
         log_of(source / "t-0", [100, 180], size=20)
-        with EndpointProcess(source, log=tmp_path / "serve.log", listen=east.address):
+        with EndpointProcess(source, *state, log=tmp_path / "serve.log", listen=east.address):
             wait_until(lambda: end_of(target, "t") == 230, running)
             summary = running.stop()
     assert (summary["records"], summary["possibly_doubled"]) == (230, 0)
