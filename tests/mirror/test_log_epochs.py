@@ -81,3 +81,13 @@ def test_log_when_the_consumer_went_back_and_no_epoch_is_known_then_the_partitio
     with pytest.raises(PartitionError, match="truncated before offset 150, and continues with offset 145"):
         epochs.kept_end(PARTITION, 150, None)
     assert epochs.take_rewound() == set()
+
+
+def test_log_when_a_partition_comes_back_then_what_was_read_is_known_beyond_the_last_commit() -> None:
+    epochs = epochs_of()
+    epochs.begin(PARTITION, 150)
+    epochs.add(PARTITION, whole_batches(batch(170, partition_leader_epoch=2)))
+    epochs.revoke(PARTITION)
+    assert epochs.kept_end(PARTITION, 200, None) == 200  # the commit alone would say 100
+    epochs.forget(PARTITION)
+    assert epochs.kept_end(PARTITION, 200, None) == 100

@@ -14,7 +14,7 @@ from kafkafmt.mirror.admission import Admission
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target
+from kafkafmt.mirror.protocols import EpochAt, PartitionError, SourceTopic, Target
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics, Unreached
 from kafkafmt.mirror.upkeep import TopicUpkeep
@@ -90,15 +90,53 @@ class InterruptedTarget(FailingTarget):
     error = KeyboardInterrupt()
 
 
+class NotingTarget(FailingTarget):
+    """Notes where its partition is begun, and has 10 offsets the second time."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        super().__init__(statistics)
+        self.begun: list[int] = []
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return 10 if self.begun else None
+
+    def rewind(self, topic_partition: TopicPartition, position: int) -> bool:
+        return True
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        self.begun.append(position)
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        """As if it were there."""
+
+
+class RewoundSource(DirectorySource):
+    """Loses its records from offset 5 on, once they were read."""
+
+    is_rewound = False
+
+    def take_rewound(self) -> set[TopicPartition]:
+        if self.is_rewound or self.position(PARTITION) < 10:
+            return set()
+        self.is_rewound = True
+        return {PARTITION}
+
+    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
+        return 5 if self.is_rewound else offset
+
+
 def mirror_to(
-    target_of: type[RefusingTarget | FailingTarget], folder: Path, **options_of_mirror: Any
+    target_of: type[RefusingTarget | FailingTarget],
+    folder: Path,
+    source_of: type[DirectorySource] = DirectorySource,
+    **options_of_mirror: Any,
 ) -> Mirror:
     """A mirror of a folder with one partition."""
     put_log(folder / "t-0", batches(0, 10))
     options = MirrorOptions(folder, parse_address("kafka://target:9092"), **options_of_mirror)
     memory = HeldMemory(options.memory)
     target = target_of(Statistics(memory.budget))
-    source = DirectorySource(folder, options)
+    source = source_of(folder, options)
     admission = Admission(options.names, source.selected_topics)
     return Mirror(
         options,
@@ -143,6 +181,20 @@ def test_partition_when_it_could_not_be_begun_until_a_mirror_that_follows_ends_t
     assert mirror.statistics.unreached == [Unreached(PARTITION, 0, 10)]
     assert mirror.statistics.lag == {PARTITION: 10}
     assert "a partition could not be started until the mirror ended" in [line["event"] for line in logged]
+
+
+def test_partition_when_its_source_loses_records_that_were_mirrored_then_begins_again_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.loop._RETRY_SECONDS", 0)
+    mirror = mirror_to(NotingTarget, tmp_path, RewoundSource)
+    with logged_events("kafkafmt.mirror.beginnings") as logged:
+        mirror.run()
+    target: Any = mirror._target
+    assert target.begun == [0, 5]
+    (warning,) = logged
+    assert (warning["partition"], warning["from_offset"], warning["to_offset"]) == ("t-0", 5, 10)
+    assert mirror.statistics.unreached == []
 
 
 @pytest.mark.parametrize("target_of", [FailingTarget, InterruptedTarget])

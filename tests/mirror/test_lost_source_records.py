@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT
-from mirror.folders import batch, log_bytes, put_log, stopped
-from mirror.folders import mirror as mirrored
+from mirror.folders import batch, log_bytes, mirror, put_log, stopped
 from mirror.reading import end_of
-from mirror.running import QUICKLY, Mirror, address, wait_until
+from mirror.running import address
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -47,12 +46,12 @@ def test_source_when_it_lost_records_that_a_folder_has_then_the_partition_stops_
     source, target = tmp_path / "source", tmp_path / "target"
     log_of(source / "t-0", [150])
     with EndpointProcess(source, log=tmp_path / "serve.log") as endpoint:
-        assert mirrored(address(endpoint.address), target, "--once").summary["records"] == 150
+        assert mirror(address(endpoint.address), target, "--once").summary["records"] == 150
     before = log_bytes(target / "t-0")
     log_of(source / "t-0", [100, 180], size=20)
     with EndpointProcess(source, log=tmp_path / "serve.log") as endpoint:
         for _ in range(2):
-            ended = mirrored(address(endpoint.address), target, "--once")
+            ended = mirror(address(endpoint.address), target, "--once")
             assert (ended.status, stopped(ended.summary)) == (1, {"t-0": 0})
             assert ended.summary["stopped"][0]["message"] == MESSAGE
     assert log_bytes(target / "t-0") == before
@@ -66,35 +65,15 @@ def test_source_when_it_lost_records_that_a_cluster_has_then_its_new_ones_follow
     with EndpointProcess(target, "--allow-produce", log=tmp_path / "target.log") as west:
         with EndpointProcess(source, *state, log=tmp_path / "serve.log") as east:
             arguments = (address(east.address, "t"), address(west.address), "--once", "--group", "g")
-            assert mirrored(*arguments).summary["records"] == 150
-            assert mirrored(*arguments).summary["records"] == 0  # the epoch is still known
+            assert mirror(*arguments).summary["records"] == 150
+            assert mirror(*arguments).summary["records"] == 0  # the epoch is still known
         log_of(source / "t-0", [100, 180], size=20)
         with EndpointProcess(source, *state, log=tmp_path / "serve.log") as east:
-            ended = mirrored(address(east.address, "t"), *arguments[1:])
-            again = mirrored(address(east.address, "t"), *arguments[1:])
+            ended = mirror(address(east.address, "t"), *arguments[1:])
+            again = mirror(address(east.address, "t"), *arguments[1:])
     assert (ended.status, ended.summary["records"], ended.summary["possibly_doubled"]) == (0, 80, 0)
     (warning,) = [
         json.loads(line) for line in ended.errors.splitlines() if "lost records that were mirrored" in line
     ]
     assert (warning["partition"], warning["from_offset"], warning["to_offset"]) == ("t-0", 100, 150)
     assert (again.status, again.summary["records"], end_of(target, "t")) == (0, 0, 230)
-
-
-def test_source_when_it_loses_records_while_a_mirror_follows_then_its_new_ones_follow(
-    tmp_path: Path, mirror: Callable[..., Mirror]
-) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    target.mkdir()
-    state = ("--state", tmp_path / "state")  # with the offsets of groups
-    log_of(source / "t-0", [150])
-    with EndpointProcess(target, "--allow-produce", log=tmp_path / "target.log") as west:
-        with EndpointProcess(source, *state, log=tmp_path / "serve.log") as east:
-            running = mirror(address(east.address, "t"), address(west.address), "--group", "g", *QUICKLY)
-            running.start()
-            wait_until(lambda: (target / "t-0").exists() and end_of(target, "t") == 150, running)
-        log_of(source / "t-0", [100, 180], size=20)
-        with EndpointProcess(source, *state, log=tmp_path / "serve.log", listen=east.address):
-            wait_until(lambda: end_of(target, "t") == 230, running)
-            summary = running.stop()
-    assert (summary["records"], summary["possibly_doubled"]) == (230, 0)
-    assert "lost records that were mirrored" in running.said

@@ -448,7 +448,7 @@ class ClusterSource(Source):
         self._assigned -= topic_partitions
         for topic_partition in topic_partitions:
             self._positions.pop(topic_partition, None)
-            self._epochs.forget(topic_partition)
+            self._epochs.revoke(topic_partition)
             if topic_partition not in self._goals:
                 self._ends.pop(topic_partition, None)
         if commits and not is_lost:

@@ -96,18 +96,19 @@ class LogEpochs:
         return kept
 
     def _known_epoch(self, topic_partition: TopicPartition) -> EpochAt | None:
-        """Return an epoch of this run, or else the committed one; None if it is not known."""
+        """Return the epoch of the last offset that this run has reached or the group has committed; None without any.
+
+        The broker that coordinates the group may be gone when the leader is, so the commit may be older.
+        """
         seen = self._seen.get(topic_partition)
-        if seen is not None and seen.end.leader_epoch >= 0:
-            return seen.end
-        if not self._has_group:
-            return None
-        found = self._consumer.committed(
-            KafkaTopicPartition(*topic_partition), metadata=True, timeout_ms=_COMMITTED_MS
-        )
-        if found is None or found.leader_epoch is None or found.leader_epoch < 0:
-            return None
-        return EpochAt(found.offset, found.leader_epoch)
+        known = [] if seen is None else [seen.end]
+        if self._has_group:
+            committed = self._consumer.committed(
+                KafkaTopicPartition(*topic_partition), metadata=True, timeout_ms=_COMMITTED_MS
+            )
+            if committed is not None and committed.leader_epoch is not None:
+                known.append(EpochAt(committed.offset, committed.leader_epoch))
+        return max((one for one in known if one.leader_epoch >= 0), default=None)
 
     def _epoch_end(self, topic_partition: TopicPartition, leader_epoch: int) -> tuple[int, int] | None:
         """Return as `RawConsumer.epoch_end`; None also from a broker that refuses this request to consumers."""
@@ -119,11 +120,15 @@ class LogEpochs:
             _log.debug("the end of a leader epoch could not be read", error=str(error))
             return None
 
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition that another mirror takes over, or whose topic is another one."""
-        self._seen.pop(topic_partition, None)
+    def revoke(self, topic_partition: TopicPartition) -> None:
+        """Note that another mirror may take the partition over. What was read stays known, if it comes back."""
         self._continues_at.pop(topic_partition, None)
         self._rewound.discard(topic_partition)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Forget a partition whose topic is another one."""
+        self.revoke(topic_partition)
+        self._seen.pop(topic_partition, None)
 
 
 class _SeenEpochs:
