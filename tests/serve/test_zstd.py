@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.errors import UnsupportedCompressionTypeError
+from kafka.errors import CorruptRecordError, UnsupportedCompressionTypeError
 
 import kafkafmt as kf
 from endpoints.endpoint_here import SECONDS, Here, serving
@@ -144,6 +144,25 @@ def test_batches_when_a_fetch_waits_for_more_then_are_compressed_anew_once(
         over = fetch(Wanted("t"), min_bytes=MIB, max_wait_ms=1)
         assert read((await ask(here, over, version))["t", 0]) == list(range(4))
         assert compressed == list(range(4))
+
+    run(tmp_path, scenario, **options)
+
+
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [(9, {"zstd_fallback": kf.Codec.LZ4}), (3, {"downconversion_codec": kf.Codec.LZ4})],
+    ids=str,
+)
+def test_damaged_batch_when_a_fetch_waits_for_more_then_is_an_error_at_once(
+    tmp_path: Path, version: int, options: dict[str, Any]
+) -> None:
+    data = bytearray(batch(0, codec=kf.Codec.ZSTD))
+    data[-1] ^= 1
+    put_segment(tmp_path / "t-0", 0, [data, batch(1)])
+
+    async def scenario(here: Here) -> None:
+        found = await ask(here, fetch(Wanted("t"), min_bytes=MIB, max_wait_ms=FOREVER_MS), version)
+        assert found["t", 0].error_code == CorruptRecordError.errno
 
     run(tmp_path, scenario, **options)
 

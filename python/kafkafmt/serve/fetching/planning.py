@@ -179,7 +179,7 @@ class FetchPlanner:
             if self._options.zstd_fallback is None:
                 raise UnsupportedCompressionTypeError
             if not fetch.compresses:
-                return _Uncompressed(opened.between(position, end))
+                return await _uncompressed(partition, opened, position, end, found.size)
             end = min(end, position + max(self._options.chunk_bytes, found.size))
         if not opened.is_known_sound(position, end):
             end = await partition.run(opened.sound_end_steps(position, end))
@@ -228,12 +228,11 @@ class FetchPlanner:
                 if size is None:
                     break
                 end = min(position + max(fetch.max_bytes, size), found.end_position)
-                records = opened.between(position, end)
                 if codec is not None and not fetch.compresses:
-                    return _Uncompressed(records)
+                    return await _uncompressed(partition, opened, position, end, size)
                 convert = partial(
                     LazyDownConvertRecords,
-                    records,
+                    opened.between(position, end),
                     to_magic,
                     fetch.offset,
                     topic_partition=partition.topic_partition,
@@ -268,6 +267,14 @@ class FetchPlanner:
                 codec=self._options.zstd_fallback,
             )
         )
+
+
+async def _uncompressed(
+    partition: Partition, opened: OpenSegment, position: int, end: int, first_size: int
+) -> _Uncompressed:
+    """Return stored records, to be compressed later. Raises KafkaFormatError if their first batch is damaged."""
+    await partition.run(opened.sound_end_steps(position, position + first_size))
+    return _Uncompressed(opened.between(position, end))
 
 
 def _stored(records: Records) -> Records:
