@@ -161,6 +161,27 @@ def test_chunk_when_it_is_released_without_shared_memory_then_its_other_bytes_fo
     assert bytes(channel.received) == sent(records)
 
 
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, *CODECS])
+@pytest.mark.parametrize("limit_bytes", [6_000, 1 << 30])
+def test_chunk_when_it_is_of_zstd_batches_and_released_then_its_other_bytes_follow(
+    codec: kf.Codec, limit_bytes: int
+) -> None:
+    """For consumers of v2 without zstd."""
+    data = log(5, codec=ref.ZSTD) + end_marker(100, commit=True) + log(5, codec=ref.ZSTD)
+    records = compressed(data, 2, codec, limit_bytes=limit_bytes)
+    expected = sent(records)
+    send, channel = records.to_send(ChunkMemory(len(data))), TlsChannel()
+    for room in itertools.cycle([100, 0]):
+        channel.room = room
+        send.write_to(channel)
+        if send.completed:
+            break
+        send.release_chunk()
+        assert send.held_bytes == 0
+    assert bytes(channel.received) == expected
+    assert {batch.codec for batch in ref.read(expected) if not batch.is_control} == {codec}
+
+
 @pytest.mark.parametrize("rooms", [(2, 0), (4, 700, 0)], ids=["in the head", "in a chunk"])
 def test_chunk_when_it_is_released_then_those_of_later_partitions_are_too(rooms: tuple[int, ...]) -> None:
     """Memory for it is acquired again, and nothing may be held meanwhile."""

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.errors import OffsetOutOfRangeError, UnknownError, UnsupportedVersionError
+from kafka.errors import (
+    CorruptRecordError,
+    NotLeaderForPartitionError,
+    OffsetOutOfRangeError,
+    UnknownError,
+    UnsupportedVersionError,
+)
 
 from endpoints.endpoint_here import SECONDS, connect, serving
 from endpoints.fetched import FOREVER_MS, partitions, read
@@ -19,8 +25,9 @@ from kafkafmt.gateway.cluster import Address
 from kafkafmt.gateway.endpoint import Gateway
 from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.gateway.refusals import Refusal, Refusals
+from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from kafkafmt.server.topics_file import TopicsFile
-from log.samples import batch, marker, put_segment
+from log.samples import batch, batches, marker, put_segment, unreadable
 
 ENABLE = "message.downconversion.enable"
 OFF = TopicsFile(Path("topics"), {"off": {ENABLE: "false"}})
@@ -82,6 +89,57 @@ def test_refused_partition_when_its_topic_is_converted_again_then_the_next_fetch
         assert read((await ask(Wanted("off"), version=3))["off", 0]) == [0, 1, 2]
 
     run(tmp_path, scenario, topics_file=OFF)
+
+
+def test_refused_partition_when_only_a_later_batch_is_too_new_then_a_smaller_limit_gets_the_batches_before_it(
+    tmp_path: Path,
+) -> None:
+    old = batches(0, 6, 3, magic=1)
+    put_segment(tmp_path / "off-0", 0, [*old, batch(6, 3)])
+
+    async def scenario(ask: Ask, _: Gateway) -> None:
+        found = await ask(Wanted("off"), version=3)
+        assert found["off", 0].error_code == UnsupportedVersionError.errno
+        found = await ask(Wanted("off", 0, 0, len(b"".join(old))), version=3)
+        assert read(found["off", 0]) == list(range(6))
+
+    run(tmp_path, scenario, topics_file=OFF)
+
+
+def test_damaged_partition_when_its_log_is_repaired_then_the_next_fetch_has_its_records(
+    tmp_path: Path,
+) -> None:
+    data = batch(0, 3)
+    path = put_segment(tmp_path / "t-0", 0, [unreadable(data)])
+
+    async def scenario(ask: Ask, _: Gateway) -> None:
+        found = await ask(Wanted("t"), version=3)
+        assert found["t", 0].error_code == CorruptRecordError.errno
+        path.write_bytes(data)
+        assert read((await ask(Wanted("t"), version=3))["t", 0]) == [0, 1, 2]
+
+    run(tmp_path, scenario)
+
+
+def test_refused_partition_when_the_cluster_cannot_be_reached_then_is_still_refused_and_others_have_an_error(
+    tmp_path: Path,
+) -> None:
+    put_segment(tmp_path / "off-0", 0, [batch(0, 3)])
+    put_segment(tmp_path / "t-0", 0, [batch(0, 3)])
+    set_topic_config(tmp_path, "off", TopicConfig(1, {ENABLE: "false"}))
+
+    async def main() -> None:
+        async with serving(tmp_path) as here, gateway_to(here.endpoint.address) as (gateway, _):
+            with await connect(gateway.address) as client:
+                refused = UnsupportedVersionError.errno
+                for others in ([0], [NotLeaderForPartitionError.errno]):
+                    answer = await client.ask(fetch(Wanted("off"), Wanted("t")), 3)
+                    assert [one.error_code for one in partitions(answer).values()] == [refused, *others]
+                    gateway._policy.forget_answers()
+                    here.endpoint.drain()
+                    await here.serving
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
 
 
 @pytest.mark.parametrize("version", [1, 3])

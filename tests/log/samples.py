@@ -54,10 +54,9 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     return builder.build()
 
 
-def transactional(offset: int, producer_id: int, count: int = 1) -> bytes:
-    return batch(
-        offset, count, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
-    )
+def transactional(offset: int, producer_id: int, count: int = 1, **fields: Any) -> bytes:
+    fields |= {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    return batch(offset, count, **fields)
 
 
 def name(base_offset: int, suffix: str = ".log") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,9 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import PartitionError, SourceTopic, Target
+from kafkafmt.mirror.protocols import EpochAt, PartitionError, SourceTopic, Target
 from kafkafmt.mirror.sources.directory import DirectorySource
-from kafkafmt.mirror.statistics import Statistics
+from kafkafmt.mirror.statistics import Statistics, Unreached
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.types import TopicPartition
 from logged_events import logged_events
@@ -51,6 +51,16 @@ class LateTarget(RefusingTarget):
         self.attempts += 1
         if self.attempts == 1:
             raise UnansweredError("topic t could not be created")
+
+
+class NeverReadyTarget(RefusingTarget):
+    """Can never create topics."""
+
+    on_attempt: Callable[[], None]
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        self.on_attempt()
+        raise UnansweredError("topic t could not be created")
 
 
 class FailingTarget(Target):
@@ -95,15 +105,53 @@ class UnsavedTarget(FailingTarget):
             raise MirrorError("the offset map may not be written")
 
 
+class NotingTarget(FailingTarget):
+    """Notes where its partition is begun, and has 10 offsets the second time."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        super().__init__(statistics)
+        self.begun: list[int] = []
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return 10 if self.begun else None
+
+    def rewind(self, topic_partition: TopicPartition, position: int) -> bool:
+        return True
+
+    def begin(self, topic_partition: TopicPartition, position: int) -> None:
+        self.begun.append(position)
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        """As if it were there."""
+
+
+class RewoundSource(DirectorySource):
+    """Loses its records from offset 5 on, once they were read."""
+
+    is_rewound = False
+
+    def take_rewound(self) -> set[TopicPartition]:
+        if self.is_rewound or self.position(PARTITION) < 10:
+            return set()
+        self.is_rewound = True
+        return {PARTITION}
+
+    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
+        return 5 if self.is_rewound else offset
+
+
 def mirror_to(
-    target_of: type[RefusingTarget | FailingTarget], folder: Path, *, appends: bool = False
+    target_of: type[RefusingTarget | FailingTarget],
+    folder: Path,
+    source_of: type[DirectorySource] = DirectorySource,
+    **options_of_mirror: Any,
 ) -> Mirror:
     """A mirror of a folder with one partition."""
     put_log(folder / "t-0", batches(0, 10))
-    options = MirrorOptions(folder, parse_address("kafka://target:9092"), appends=appends)
+    options = MirrorOptions(folder, parse_address("kafka://target:9092"), **options_of_mirror)
     memory = HeldMemory(options.memory)
     target = target_of(Statistics(memory.budget))
-    source = DirectorySource(folder, options)
+    source = source_of(folder, options)
     admission = Admission(options.names, source.selected_topics)
     return Mirror(
         options,
@@ -135,6 +183,33 @@ def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_lat
     retries = [line["error"] for line in logged if "tried again" in line["event"]]
     assert retries == ["topic t could not be created"]
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
+
+
+def test_partition_when_it_could_not_be_begun_until_a_mirror_that_follows_ends_then_is_unreached(
+    tmp_path: Path,
+) -> None:
+    mirror = mirror_to(NeverReadyTarget, tmp_path, follows=True)
+    target: Any = mirror._target
+    target.on_attempt = mirror.end
+    with logged_events("kafkafmt.mirror.loop") as logged:
+        mirror.run()
+    assert mirror.statistics.unreached == [Unreached(PARTITION, 0, 10)]
+    assert mirror.statistics.lag == {PARTITION: 10}
+    assert "a partition could not be started until the mirror ended" in [line["event"] for line in logged]
+
+
+def test_partition_when_its_source_loses_records_that_were_mirrored_then_begins_again_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.loop._RETRY_SECONDS", 0)
+    mirror = mirror_to(NotingTarget, tmp_path, RewoundSource)
+    with logged_events("kafkafmt.mirror.beginnings") as logged:
+        mirror.run()
+    target: Any = mirror._target
+    assert target.begun == [0, 5]
+    (warning,) = logged
+    assert (warning["partition"], warning["from_offset"], warning["to_offset"]) == ("t-0", 5, 10)
+    assert mirror.statistics.unreached == []
 
 
 @pytest.mark.parametrize("target_of", [FailingTarget, InterruptedTarget])

@@ -124,6 +124,26 @@ def test_map_of_a_target_that_lost_its_end_goes_on_with_the_first_record_that_is
         assert all(target >= found for other, target in kept.items() if other >= source)
 
 
+def test_map_when_its_target_offsets_descend_then_truncating_leaves_the_records_before_the_first_loss() -> (
+    None
+):
+    """Version 0.1 wrote such maps, if the target's topic was created again while the mirror ran."""
+    offsets = PartitionMap([MappedRange(0, 0, 200), MappedRange(200, 0, 100)])
+    offsets.truncate(0)
+    assert (offsets.end, offsets.target_end, len(offsets)) == (0, 0, 1)
+    assert offsets.take_changes() == {0: MappedRange(0, 0, 0), 200: None}
+
+
+def test_map_when_target_offsets_go_back_then_finds_the_first_one_and_takes_none() -> None:
+    offsets = PartitionMap([MappedRange(0, 0, 200)])
+    sources, counts = np.array([200, 210, 220]), np.array([10, 10, 10])
+    assert offsets.first_lost(np.array([200, 215, 225]), counts) is None
+    assert offsets.first_lost(np.array([200, 3, 13]), counts) == 3
+    with pytest.raises(ValueError, match="200 or more that ascend, found 150"):
+        offsets.add(sources, np.array([150, 160, 170]), counts)
+    assert offsets.take_changes() == {}
+
+
 def test_pieces_of_sides_that_count_alike_are_one() -> None:
     offsets = PartitionMap()
     for first in range(0, 100, 10):

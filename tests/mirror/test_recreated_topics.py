@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -298,8 +299,47 @@ def test_deleted_topic_when_the_mirror_does_not_follow_then_stops_its_partition_
     assert summary["stopped"][0]["message"] == "the topic was deleted at the source while it was mirrored"
 
 
+@pytest.mark.broker
+@pytest.mark.xdist_group("mirror")
+@pytest.mark.parametrize("options", [(), ("--exactly-once",)], ids=["at least once", "exactly once"])
+def test_topic_of_the_target_when_it_is_recreated_while_a_mirror_follows_then_gets_all_records_again(
+    options: Sequence[str], old: Cluster, new: Cluster, topic: str, mirror: MakeMirror
+) -> None:
+    fill(old, topic, 200)
+    arguments = (address(old, topic), address(new), *QUICKLY, *options)
+    with mirror(*arguments) as running:
+        wait_until(lambda: topic in names(new), running)
+        new.wait_for_end(topic, 200)
+        delete(new, topic)
+        new.create_topic(topic)
+        add(old, topic, 100)
+        expected = values(old, topic)
+        wait_until(lambda: values(new, topic) >= expected, running)
+        running.stop()
+    assert "the target has lost records while they were mirrored" in running.said
+    assert "created again at the target, and is mirrored again from its start" in running.said
+    with mirror(*arguments, "--once") as again:
+        assert again.summary()["records"] == 0
+
+
+def names(cluster: Cluster) -> list[str]:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    found: list[str] = admin.list_topics()
+    admin.close()
+    return found
+
+
+def values(cluster: Cluster, topic: str) -> Counter[bytes | None]:
+    with Reader(cluster.bootstrap) as reader:
+        return Counter(one.value for one in reader.records(topic))
+
+
 def fill(cluster: Cluster, topic: str, records: int, *, batches: int = 1) -> None:
     cluster.create_topic(topic)
+    add(cluster, topic, records, batches=batches)
+
+
+def add(cluster: Cluster, topic: str, records: int, *, batches: int = 1) -> None:
     feed = Feed(cluster)
     with feed.producer() as producer:
         for _ in range(batches):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import kafka.errors as kafka_errors
 import pytest
@@ -53,7 +53,6 @@ def cluster_of(error: kafka_errors.KafkaError) -> MirrorCluster:
     "error",
     [
         kafka_errors.NodeNotReadyError(1),
-        kafka_errors.UnknownBrokerIdError(1),  # a broker has gone that is still the leader in the metadata
         kafka_errors.KafkaTimeoutError("Topics not ready"),
         kafka_errors.KafkaConnectionError("refused"),
         kafka_errors.NotControllerError(),
@@ -92,27 +91,84 @@ def test_request_when_a_right_is_missing_then_the_error_names_it(request_name: s
         REQUESTS[request_name](cluster_of(kafka_errors.TopicAuthorizationFailedError()))
 
 
-class SilentBroker:
-    """Knows a broker, whose address does not answer."""
+class SilentAdmin:
+    """Knows brokers, and fails in each request."""
+
+    brokers: ClassVar[dict[int, str]] = {7: "inside"}
+    error: ClassVar[Exception] = kafka_errors.KafkaConnectionError("111 ECONNREFUSED")
 
     def __init__(self, kafka_client: Callable[..., Any], **_: Any) -> None:
-        broker = MetadataResponse.MetadataResponseBroker(node_id=7, host="inside", port=9094, rack=None)
-        kafka_client(bootstrap_servers="127.0.0.1:1").cluster.brokers = lambda: [broker]
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=9094, rack=None)
+            for node_id, host in self.brokers.items()
+        ]
+        client = kafka_client(bootstrap_servers="127.0.0.1:1", reconnect_backoff_ms=60_000)
+        client.cluster.brokers = lambda: brokers
 
     def list_topics(self) -> list[str]:
-        raise kafka_errors.KafkaConnectionError("111 ECONNREFUSED")
+        raise self.error
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., admin_client.AdminClient]:
+    def make(**attributes: object) -> admin_client.AdminClient:
+        monkeypatch.setattr(admin_client, "KafkaAdminClient", type("Admin", (SilentAdmin,), attributes))
+        return admin_client.AdminClient(parse_address("kafka://west:9092"), {})
+
+    return make
 
 
 def test_request_when_an_advertised_address_does_not_answer_then_the_error_names_cluster_and_address(
-    monkeypatch: pytest.MonkeyPatch,
+    silent: Callable[..., admin_client.AdminClient],
 ) -> None:
-    monkeypatch.setattr(admin_client, "KafkaAdminClient", SilentBroker)
-    admin = admin_client.AdminClient(parse_address("kafka://west:9092"), {})
     with pytest.raises(UnansweredError) as raised:
-        admin.list_topics()
+        silent().list_topics()
     assert str(raised.value) == (
         "kafka://west:9092: no answer of broker 7 at inside:9094, as the cluster advertises: "
         "KafkaConnectionError: 111 ECONNREFUSED"
     )
     with pytest.raises(UnansweredError, match="could not be read: no answer of broker 7 at inside:9094"):
         REQUESTS["bounds"](cluster_of(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("failed", "named"),
+    [
+        ({8}, "no answer of broker 8 at b:9094, as"),
+        (set(), "no answer of one of broker 7 at a:9094, broker 8"),
+    ],
+    ids=["a connection has failed", "a request has"],
+)
+def test_request_when_one_of_several_brokers_does_not_answer_then_the_others_are_not_blamed(
+    silent: Callable[..., admin_client.AdminClient], failed: set[int], named: str
+) -> None:
+    admin = silent(brokers={7: "a", 8: "b"})
+    for node_id in failed:
+        admin._manager.update_backoff(node_id)
+    with pytest.raises(UnansweredError, match=named):
+        admin.list_topics()
+
+
+def test_request_when_its_broker_has_gone_then_the_next_one_looks_for_the_controller_again(
+    silent: Callable[..., admin_client.AdminClient],
+) -> None:
+    """Before, topics were not created until the mirror was started again."""
+    gone = kafka_errors.UnknownBrokerIdError(7)
+    opened: list[SilentAdmin] = []
+    closed: list[SilentAdmin] = []
+
+    def list_topics(admin: SilentAdmin) -> list[str]:
+        if admin not in opened:
+            opened.append(admin)
+        if len(opened) == 1:
+            raise gone
+        return ["t"]
+
+    admin = silent(list_topics=list_topics, close=lambda one: closed.append(one))
+    with pytest.raises(UnansweredError, match="UnknownBrokerIdError: 7"):
+        admin.list_topics()
+    assert (len(opened), len(closed)) == (1, 0)
+    assert admin.list_topics() == admin.list_topics() == ["t"]
+    assert (len(opened), closed) == (2, opened[:1])
+    admin.close()
+    assert closed == opened

@@ -173,3 +173,41 @@ for port in range(5):
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     events = [json.loads(line)["event"] for line in run.stderr.splitlines()]
     assert sorted(events) == ["as often as it occurs"] * 5 + ["connection to port 0 lost"]
+
+
+def test_kafka_python_when_a_broker_restarts_then_a_lost_connection_is_one_warning() -> None:
+    texts = {
+        "kafka.net.transport": [
+            "%s: socket disconnected",
+            "%s: Error receiving network data",
+            "%s: Error sending request data: %s",
+            "%s: Abort (%s)",
+        ],
+        "kafka.net.connection": ["%s: Connection lost: %s"],
+        "kafka.net.manager": ["Connection failed: %s"],
+        "kafka.cluster": ["Metadata refresh: failed %s"],
+        "kafka.coordinator.base": ["Error sending %s to node %s [%s]"],
+        "kafka.coordinator.consumer": ["Rebalance listener %s.%s for group %s took %.3fs."],
+    }
+    program = f"""
+import logging
+from kafkafmt.server.structured_logging import configure_logs
+
+for level in ("info", "error"):
+    configure_logs("json", level)
+    for name, formats in {texts!r}.items():
+        for text in formats:
+            arguments = ("a", "b", "c", 1.0)[:text.count("%")]
+            logging.getLogger(name).error(text, *arguments)
+    logging.getLogger("kafka.net.manager").error("something else")
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    events = [json.loads(line) for line in run.stderr.splitlines()]
+    assert [(one["level"], one["event"]) for one in events] == [
+        ("warning", "a: Connection lost: b"),
+        ("warning", "Connection failed: a"),
+        ("warning", "Metadata refresh: failed a"),
+        ("warning", "Error sending a to node b [c]"),
+        ("error", "something else"),
+        ("error", "something else"),
+    ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kafka.consumer.fetcher import ConsumerRecord
 
 from kafkafmt.client.base_consumer import BaseConsumer
+from kafkafmt.client.leader_epochs import request_epoch_end
 from kafkafmt.client.partition_batches import BatchOptions, PartitionBatches
 from kafkafmt.client.raw_option import with_raw_option
 
@@ -115,6 +116,20 @@ class RawConsumer(BaseConsumer):
         """
         taken, self._fetches.unknown_topics = self._fetches.unknown_topics, set()
         return taken
+
+    def position_epoch(self, partition: TopicPartition) -> int:
+        """Return the leader epoch of the record before the position; -1 if it is not known, as after `seek`.
+
+        Raises as `position`.
+        """
+        position = self._state_of(partition).position
+        return -1 if position is None else int(position.leader_epoch)
+
+    def epoch_end(
+        self, partition: TopicPartition, leader_epoch: int, timeout_ms: float | None = None
+    ) -> tuple[int, int] | None:
+        """Request where the records of a leader epoch end (KIP-320): see `request_epoch_end`."""
+        return request_epoch_end(self._control, partition, leader_epoch, self._timeout_ms(timeout_ms))
 
     def _poll_records(
         self, timeout_ms: float, max_records: int | None

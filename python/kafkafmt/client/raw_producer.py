@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import kafka.errors as kafka_errors
+from kafka.partitioner import DefaultPartitioner
 
 from _kafkafmt.batches.scan import scan
 from kafkafmt.build.forwarding import RefusalReason, ensure_acceptable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 # Refusal reasons that the producer itself removes: it writes its own producer state, and splits large batches.
 _MENDED = frozenset({RefusalReason.PRODUCER_STATE, RefusalReason.SIZE})
-# Options of Producer for records. They must have their defaults.
+# Options of Producer for records. They must be left out; their defaults and None count as left out.
 _WITHOUT_EFFECT = ("key_serializer", "value_serializer", "partitioner", "compression_type", "estimator")
 _NO_BATCH = "a RawProducer sends batches (send_raw_bytes): expected one whole v2 batch as the value"
 
@@ -55,9 +56,8 @@ class RawProducer(BaseProducer):
                 "send_raw_bytes: expected True, found False: a RawProducer sends batches; use a Producer for records"
             )
         for name in _WITHOUT_EFFECT:
-            default = self.DEFAULT_CONFIG[name]
-            if configs.get(name, default) != default:
-                raise ValueError(f"{name}: expected {default!r}: a RawProducer sends batches as they are")
+            if not _is_default(configs.pop(name, None), self.DEFAULT_CONFIG[name]):
+                raise ValueError(f"{name}: expected it left out: batches are sent as they are")
         most = configs.get("max_batches_per_request", 1)
         if most != "auto" and (not isinstance(most, int) or most < 1):
             raise ValueError(f"max_batches_per_request: expected 1 or more, or 'auto', found {most!r}")
@@ -147,6 +147,10 @@ class RawProducer(BaseProducer):
     def send_columns(self, *_: Any, **__: Any) -> RecordsFuture:
         """Raise TypeError: a RawProducer sends batches only."""
         raise TypeError(_NO_BATCH)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is None or value == default or type(value) is type(default) is DefaultPartitioner
 
 
 def _batch(value: Any) -> BatchRun:

@@ -50,8 +50,8 @@ _NO_CHUNK = SharedBytes(b"")
 class LazyDownConvertRecords(Records):
     """Records that are converted while they are sent (KIP-283, "Message Chunking").
 
-    They are `Records` in the older format, of `size_in_bytes` bytes, padded or cut. Nothing is converted but the first
-    batch, until their bytes are read or written. There are three ways to them:
+    They are `Records` in the older format, or with another codec, of `size_in_bytes` bytes, padded or cut. Nothing is
+    converted but the first batch, until their bytes are read or written. There are three ways to them:
 
     - `write_to(channel, position, length)` writes a range of the bytes, and the methods that read batches and records
       read them. One chunk is kept meanwhile. So going on from where the last call ended is cheap, and going back
@@ -262,7 +262,10 @@ class LazyDownConvertRecords(Records):
         return None
 
     def _promise(self, first: np.void) -> Promise:
-        """Return the bytes that are promised, and where the records of the source end that are sent for them."""
+        """Return the bytes that are promised, and where the records of the source end that are converted for them.
+
+        With a codec and a limit, the last converted batches may be left out.
+        """
         source, size, limit_bytes = self.source, len(self._first), self._limit_bytes
         if self._options.codec is not None:
             return Promise(size, self._rest_position)

@@ -27,7 +27,7 @@ from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.errors import KafkaFormatError, UnsupportedCompressionTypeError
 from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
-from kafkafmt.gateway.errors import UpstreamError
+from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.refusals import Refusal, Refusals
 from kafkafmt.records.base import MemoryRecords
 from kafkafmt.records.runs import of_aborted_transactions
@@ -37,7 +37,6 @@ from kafkafmt.types import Codec, TopicPartition
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
     from _kafkafmt.client.fetch import FetchResponse as DecodedResponse
     from kafkafmt.gateway.down_conversion import DownConversionPolicy
@@ -104,6 +103,7 @@ class _Found(NamedTuple):
 
     passed: the offset after batches without records for this consumer.
     refusal: why this consumer cannot get the records, as an error code of Kafka 4; 0: it can.
+    is_lasting: whether a request with another limit would be refused as well.
     """
 
     error_code: int = 0
@@ -111,6 +111,7 @@ class _Found(NamedTuple):
     records: LazyDownConvertRecords | None = None
     passed: int | None = None
     refusal: int = 0
+    is_lasting: bool = False
 
     @property
     def size(self) -> int:
@@ -165,7 +166,7 @@ class TranslatedFetch:
                 self._last = part.topic, part.partition
         magic = _magic(request.version)
         self._refusals.add(
-            Refusal(*part[:3], magic, found[part].refusal) for part in in_turn if found[part].refusal
+            Refusal(*part[:3], magic, found[part].refusal) for part in in_turn if found[part].is_lasting
         )
         numbers = {topic: number for number, topic in enumerate(dict.fromkeys(part[0] for part in wanted))}
         in_order = sorted(wanted, key=lambda part: numbers[part.topic])  # topics may be named twice
@@ -225,17 +226,30 @@ class TranslatedFetch:
 
     async def _refused(self, version: int, wanted: Sequence[_Wanted]) -> dict[_Wanted, _Found]:
         """Return the answers for partitions with a known refusal."""
-        refused: dict[_Wanted, _Found] = {}
+        codes: dict[_Wanted, int] = {}
         yields = YieldBudget()
         for part in wanted:
             await yields.checkpoint()
-            code = self._refusals.error_code(*part[:3], _magic(version))
-            if code == errors.UnsupportedVersionError.errno and await self._converts(part.topic):
-                code = 0  # the policy has changed
-            if code:
-                # Without `refusal`, as it must not be remembered for longer.
-                refused[part] = _Found(known_code(ApiKey.Fetch, version, code))
-        return refused
+            if code := self._refusals.error_code(*part[:3], _magic(version)):
+                codes[part] = code
+        too_new = errors.UnsupportedVersionError.errno
+        topics = {part.topic for part, code in codes.items() if code == too_new}
+        converted = dict(zip(topics, await asyncio.gather(*map(self._converts_now, topics)), strict=True))
+        return {
+            # Not lasting, as it must not be remembered for longer.
+            part: _Found(known_code(ApiKey.Fetch, version, code))
+            for part, code in codes.items()
+            if code != too_new or not converted[part.topic]
+        }
+
+    async def _converts_now(self, topic: str) -> bool:
+        """Return whether the policy for a refused topic has changed. It has not if the cluster cannot be asked."""
+        try:
+            return await self._options.policy.converts(topic, self._upstreams)
+        except UpstreamAuthenticationError:
+            raise
+        except UpstreamError:
+            return False
 
     async def _look(
         self,
@@ -371,8 +385,12 @@ class TranslatedFetch:
         position = int(row["records_position"])
         data = response[position : position + size]
         index = scan(data)[0].index
-        if await self._is_refused(index, request.version, part.topic):
-            return _refusal(request.version, errors.UnsupportedVersionError.errno)  # as brokers do (KIP-283)
+        is_too_new = index["magic"] > _magic(request.version)
+        if is_too_new.any() and not await self._options.policy.converts(part.topic, self._upstreams):
+            # As brokers do (KIP-283). A smaller limit may leave out all batches but the first.
+            return _refusal(
+                request.version, errors.UnsupportedVersionError.errno, is_lasting=bool(is_too_new[0])
+            )
         last_offset = int(index["last_offset"][-1]) if len(index) else None
         if self._options.is_committed and row["aborted"] > 0:
             first = int(row["first_aborted"])
@@ -407,15 +425,6 @@ class TranslatedFetch:
                 passed = None if last is None or last < part.offset else last + 1
                 found[part] = _Found(high_watermark=one.high_watermark, passed=passed)
         return found
-
-    async def _is_refused(self, index: NDArray[np.void], version: int, topic: str) -> bool:
-        """Return whether these batches would be converted although their topic is not to be."""
-        if not (index["magic"] > _magic(version)).any():
-            return False
-        return not await self._converts(topic)
-
-    async def _converts(self, topic: str) -> bool:
-        return await self._options.policy.converts(topic, self._upstreams)
 
     def _lazy(self, data: memoryview, version: int, part: _Wanted, limit: int) -> LazyDownConvertRecords:
         options = self._options
@@ -459,17 +468,15 @@ class TranslatedFetch:
         return FetchResponse(parts), [one.error_code for one in found.values() if one.error_code]
 
 
-def _refusal(version: int, code: int) -> _Found:
-    return _Found(known_code(ApiKey.Fetch, version, code), refusal=code)
+def _refusal(version: int, code: int, *, is_lasting: bool) -> _Found:
+    return _Found(known_code(ApiKey.Fetch, version, code), refusal=code, is_lasting=is_lasting)
 
 
 def _failed(version: int, part: _Wanted, error: KafkaFormatError) -> _Found:
     if isinstance(error, UnsupportedCompressionTypeError):
-        code = errors.UnsupportedCompressionTypeError.errno
-    else:
-        _log.warning("conversion failed", topic=part.topic, partition=part.partition, error=str(error))
-        code = errors.CorruptRecordError.errno
-    return _refusal(version, code)
+        return _refusal(version, errors.UnsupportedCompressionTypeError.errno, is_lasting=True)
+    _log.warning("conversion failed", topic=part.topic, partition=part.partition, error=str(error))
+    return _refusal(version, errors.CorruptRecordError.errno, is_lasting=False)
 
 
 def _magic(version: int) -> int:

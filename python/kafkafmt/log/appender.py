@@ -117,6 +117,11 @@ class LogAppender(Closing):
         return self._segment.next_offset
 
     @property
+    def last_leader_epoch(self) -> int:
+        """The leader epoch of the last batch; -1 if it has none, or the last segment has no batch."""
+        return self._segment.last_leader_epoch
+
+    @property
     def is_in_place(self) -> bool:
         """Whether the open segment is still in the folder: neither was deleted, moved or replaced.
 

@@ -32,6 +32,8 @@ class BatchWriter:
     """Write batches to a growing segment; keep its size, its next offset and its index entries.
 
     path: the name of the file in errors. The owner of the file passes its descriptor to each call.
+
+    last_leader_epoch: of the last batch; -1 if there is no batch, or it has none.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class BatchWriter:
         self.base_offset = base_offset
         self.size_in_bytes = 0
         self.next_offset = base_offset
+        self.last_leader_epoch = -1
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
 
     def append_run(self, descriptor: int, run: BatchRun, first: int = 0, stop: int | None = None) -> None:
@@ -98,6 +101,7 @@ class BatchWriter:
         self._indexes.add(rows)
         self.size_in_bytes += int(rows["size"].sum())
         self.next_offset = int(rows["last_offset"][-1]) + 1
+        self.last_leader_epoch = int(rows["partition_leader_epoch"][-1])
 
     def _check(self, rows: NDArray[np.void]) -> None:
         ensure_ascending(rows, self.next_offset, self.path)

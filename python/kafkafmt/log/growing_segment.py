@@ -84,6 +84,11 @@ class GrowingSegment:
         """The offset after the last batch; the base offset if there is no batch."""
         return self._batch_writer.next_offset
 
+    @property
+    def last_leader_epoch(self) -> int:
+        """The leader epoch of the last batch; -1 if there is no batch, or it has none."""
+        return self._batch_writer.last_leader_epoch
+
     def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
         """Return how many batches fit, as `BatchWriter.fitting`."""
         return self._batch_writer.fitting(rows, segment_bytes)

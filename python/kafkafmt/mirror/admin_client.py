@@ -29,6 +29,7 @@ _SILENCE = (
     kafka_errors.KafkaTimeoutError,
     kafka_errors.NodeNotReadyError,
     kafka_errors.RequestTimedOutError,
+    kafka_errors.UnknownBrokerIdError,  # of a broker that has gone, and is still a leader or the controller here
 )
 
 
@@ -57,13 +58,28 @@ class AdminClient:
     """
 
     def __init__(self, address: ClusterAddress, config: Mapping[str, Any]) -> None:
-        self._address = address
-        self._admin = KafkaAdminClient(**kafka_python_config(config), kafka_client=self._connect)
+        self._address, self._config = address, config
+        self._is_outdated = False
+        self._admin = self._open()
 
-    def _connect(self, **config: Any) -> KafkaNetClient:
-        net = NetworkSelector(**config)
-        self._manager = KafkaConnectionManager(net, **config)
-        return KafkaNetClient(net=net, manager=self._manager)
+    def _open(self) -> KafkaAdminClient:
+        opened: list[tuple[NetworkSelector, KafkaConnectionManager, KafkaNetClient]] = []
+
+        def connect(**config: Any) -> KafkaNetClient:
+            net = NetworkSelector(**config)
+            manager = KafkaConnectionManager(net, **config)
+            opened.append((net, manager, KafkaNetClient(net=net, manager=manager)))
+            return opened[0][2]
+
+        try:
+            admin = KafkaAdminClient(**kafka_python_config(self._config), kafka_client=connect)
+        except BaseException:
+            for net, _, client in opened:
+                client.close()
+                net.stop()
+            raise
+        self._manager = opened[0][1]
+        return admin
 
     @property
     def cluster(self) -> Any:
@@ -80,7 +96,7 @@ class AdminClient:
         kafka-python's `describe_configs` drops the error of a topic, which then seems to have no configuration.
         """
         resources = [(ConfigResourceType.TOPIC, name, None) for name in names]
-        response = self._raising(self._ask)(DescribeConfigsRequest(resources=resources))
+        response = self._ask(DescribeConfigsRequest(resources=resources))
         return {one.resource_name: _topic_configs(one, own=own) for one in response.results}
 
     def alter_topic_configs(
@@ -103,16 +119,17 @@ class AdminClient:
             )
             for name, changed in changes.items()
         ]
-        ask = self._raising(self._ask)
         try:
-            response = ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=only_checks))
+            response = self._ask(
+                IncrementalAlterConfigsRequest(resources=resources, validate_only=only_checks)
+            )
         except kafka_errors.IncompatibleBrokerVersion:
             if only_checks:
                 raise
             errors, resources = self._replaced_configs(changes)
             if not resources:
                 return errors
-            response = ask(AlterConfigsRequest(resources=resources, validate_only=False))
+            response = self._ask(AlterConfigsRequest(resources=resources, validate_only=False))
         else:
             errors = {}
         return errors | {one.resource_name: _error(one) for one in response.responses if one.error_code}
@@ -135,31 +152,62 @@ class AdminClient:
     def _ask(self, request: Any) -> Any:
         """Send a message of kafka-python to any broker. Return the response."""
 
-        async def ask() -> Any:
+        async def send() -> Any:
             return await self._manager.send(request)
 
-        return self._manager.run(ask)
+        return self._answer(lambda: self._manager.run(send))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self._raising(getattr(self._admin, name))
-
-    def _raising(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)
+        @wraps(getattr(self._admin, name))
         def call(*arguments: Any, **options: Any) -> Any:
-            try:
-                return method(*arguments, **options)
-            except _SILENCE as error:
-                raise UnreachableError(self._address, self._reason(error)) from error
+            return self._answer(lambda: getattr(self._admin, name)(*arguments, **options))
 
         return call
 
+    def _answer(self, ask: Callable[[], Any]) -> Any:
+        """Return what `ask` returns. Raises UnreachableError if no broker answers it."""
+        try:
+            if self._is_outdated:
+                self._renew()
+            return ask()
+        except _SILENCE as error:
+            self._is_outdated |= isinstance(error, kafka_errors.UnknownBrokerIdError)
+            raise UnreachableError(self._address, self._reason(error)) from error
+
+    def _renew(self) -> None:
+        """Replace the client, because a broker has gone that it takes for the controller.
+
+        kafka-python looks for the controller again only if a broker answers that it is not the controller. With KRaft
+        any broker that runs is named as the controller, and passes requests on.
+        """
+        renewed = self._open()
+        self._admin.close()
+        self._admin, self._is_outdated = renewed, False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+
     def _reason(self, error: Exception) -> str:
-        """Return the error with the addresses of the brokers, which are not those of the bootstrap servers."""
+        """Return the error with the addresses of the brokers, which are not those of the bootstrap servers.
+
+        kafka-python's errors do not name the broker. It is one to which a connection has just failed, or any of them.
+        """
+        if isinstance(error, kafka_errors.UnknownBrokerIdError):
+            return f"a broker of the cluster has gone: {error}"
         brokers = sorted(self.cluster.brokers(), key=lambda one: str(one.node_id))
+        failed = [one for one in brokers if self._has_just_failed(one.node_id)]
         advertised = ", ".join(
-            f"broker {one.node_id} at {host_and_port(one.host, one.port)}" for one in brokers
+            f"broker {one.node_id} at {host_and_port(one.host, one.port)}" for one in failed or brokers
         )
-        return f"no answer of {advertised or 'any broker'}, as the cluster advertises: {error}"
+        some = "one of " if len(brokers) > 1 and not failed else ""
+        return f"no answer of {some}{advertised or 'any broker'}, as the cluster advertises: {error}"
+
+    def _has_just_failed(self, node_id: int) -> bool:
+        try:
+            return bool(self._manager.connection_delay(node_id) > 0)
+        except KeyError:  # its thread has connected meanwhile
+            return False
 
 
 def _topic_configs(result: Any, *, own: bool) -> Mapping[str, str] | kafka_errors.KafkaError:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import kafka.errors as kafka_errors
+import structlog
+
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone
 from kafkafmt.mirror.options import MirrorOptions
@@ -11,12 +14,15 @@ from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, Target
 from kafkafmt.mirror.statistics import Stopped
 from kafkafmt.types import TopicPartition
 
+_log = structlog.get_logger()
+
 
 @dataclass
 class Beginnings:
     """Finds where partitions begin, and begins them there at the target.
 
     gone: deleted offsets that were found since it was cleared.
+    failed: partitions that could not begin, or must begin again, and are tried again.
     is_first: whether no partition has begun yet.
     """
 
@@ -24,6 +30,7 @@ class Beginnings:
     source: Source
     target: Target
     gone: list[OffsetsGone] = field(default_factory=list)
+    failed: set[TopicPartition] = field(default_factory=set)
     is_first: bool = True
 
     def position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
@@ -32,6 +39,8 @@ class Beginnings:
         try:
             self.target.identify(topic_partition, self.source.topic_id(topic_partition))
             position = self.target.resume_offset(topic_partition)
+            if position is not None and position != FROM_START:
+                position = self._kept_position(topic_partition, position)
             if position is None and self.options.beginning == "committed":
                 position = self.source.committed(topic_partition)
             if position is None:
@@ -40,8 +49,8 @@ class Beginnings:
                 position = low
             if position > high and position > (end := self.source.log_end(topic_partition)):
                 raise PartitionError(
-                    f"the source ends at offset {end}, and the mirror continues at {position}: "
-                    "expected the source of the records at the target"
+                    f"the source ends at offset {end}, and the mirror continues at {position}: expected the source of "
+                    "the records at the target, with all of these records"
                 )
             if position < low:
                 gone = OffsetsGone(topic_partition, position, low)
@@ -53,6 +62,30 @@ class Beginnings:
             return Stopped(topic_partition, low, str(error))
         return position
 
+    def _kept_position(self, topic_partition: TopicPartition, position: int) -> int:
+        """Return where the mirror continues after `position` was reached: before it, if the source has lost records.
+
+        Raises PartitionError if the target cannot have the source's new records after those that the source has lost.
+        """
+        last = self.target.last_epoch(topic_partition)
+        kept = self.source.kept_end(topic_partition, position, last)
+        if kept >= position:
+            return position
+        if not self.target.rewind(topic_partition, kept):
+            expected = "records" if last is None else f"leader epoch {last.leader_epoch}"
+            raise PartitionError(
+                f"the source has lost records that are at the target, as after an unclean leader election: expected "
+                f"{expected} up to offset {position} as at the target, found its end at {kept}"
+            )
+        _log.warning(
+            "the source has lost records that were mirrored, as after an unclean leader election: the target keeps "
+            "them, and the source's new records follow",
+            partition=str(topic_partition),
+            from_offset=kept,
+            to_offset=position,
+        )
+        return kept
+
     def _first_position(self, topic_partition: TopicPartition, low: int, high: int) -> int:
         """Return where a partition begins that was never mirrored, and of which no offset is committed."""
         timestamp_ms = self.options.times.start_ms
@@ -61,3 +94,14 @@ class Beginnings:
             return high if found is None else max(min(found, high), low)
         # With `latest`, partitions that appear later begin at their start: all their records are new.
         return high if self.options.beginning == "latest" and self.is_first else low
+
+    def ends_of_failed(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the offset that earlier runs have reached, and the end, of the partitions in `failed`."""
+        if not self.failed:
+            return {}
+        try:
+            bounds = self.source.bounds(sorted(self.failed))
+            return {one: (self.source.committed(one) or low, end) for one, (low, end) in bounds.items()}
+        except kafka_errors.KafkaError as error:
+            _log.warning("the offsets of partitions that were not started are not known", error=str(error))
+            return {}

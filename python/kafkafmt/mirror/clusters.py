@@ -413,12 +413,8 @@ def _raise_for(topics: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _refusal(error: kafka_errors.KafkaError) -> type[MirrorError]:
-    """Return the class for a failed request: one that may succeed later can be tried again.
-
-    A broker that has just gone is unknown to the client, while it is still a leader in the metadata.
-    """
-    may_succeed = isinstance(error, kafka_errors.RetriableError | kafka_errors.UnknownBrokerIdError)
-    return UnansweredError if may_succeed else MirrorError
+    """Return the class for a failed request: one that may succeed later can be tried again."""
+    return UnansweredError if isinstance(error, kafka_errors.RetriableError) else MirrorError
 
 
 def _text(error: Exception) -> str:

@@ -7,7 +7,7 @@ too, so that memory is bounded. The consumer is polled all the same, so that it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import kafka.errors as kafka_errors
 import structlog
@@ -109,6 +109,7 @@ class Mirror:
                 return
             self._begin_partitions(partitions)
             self._move()
+            self._begin_rewound_again()
             self._collect()
             self._pause_or_resume()
             self._commit_and_report(time.monotonic())
@@ -140,6 +141,7 @@ class Mirror:
         for one in topic_partitions:
             self._assigned.discard(one)
             self._never_started.discard(one)
+            self._beginnings.failed.discard(one)
             self._full.discard(one)
             self._committed.pop(one, None)
             self.statistics.stopped.pop(one, None)
@@ -179,11 +181,22 @@ class Mirror:
         return now - self._left_since > self._source.patience
 
     def _begin_lost_again(self) -> None:
-        """Begin all partitions again, if the target has dropped batches."""
-        if self._target.take_loss():
-            self._source.pause(self._assigned)
-            self._forget(list(self._assigned))
-            self._begin_due = time.monotonic() + _RETRY_SECONDS
+        """Begin partitions again whose batches the target has dropped or lost."""
+        if lost := list(self._target.take_lost(self._assigned)):
+            self._source.pause(lost)
+            self._begin_again(lost)
+
+    def _begin_rewound_again(self) -> None:
+        """Begin partitions again whose log was truncated at the source below the mirror's position."""
+        rewound = self._source.take_rewound() & self._started - self.statistics.stopped.keys()
+        if rewound:
+            self._drain(rewound)
+            self._begin_again(rewound)
+
+    def _begin_again(self, topic_partitions: Collection[TopicPartition]) -> None:
+        self._forget(topic_partitions)
+        self._beginnings.failed.update(topic_partitions)
+        self._begin_due = time.monotonic() + _RETRY_SECONDS
 
     def _begin_partitions(self, partitions: Sequence[TopicPartition] | None) -> None:
         """Begin newly assigned partitions at the positions where they were left, and forget those that are gone."""
@@ -212,8 +225,10 @@ class Mirror:
             self._target.make_durable()
         except kafka_errors.RetriableError as error:
             self._begin_due = time.monotonic() + _RETRY_SECONDS
+            self._beginnings.failed = set(new)
             _log.warning("partitions could not be started, and are tried again", error=str(error))
             return
+        self._beginnings.failed.clear()
         for one in self._beginnings.gone:
             self._note_gone(one)
         unknown = self._target.take_unknown_records()
@@ -434,20 +449,26 @@ class Mirror:
         return True
 
     def _report_unreached(self) -> None:
-        """Report the partitions that have not reached their end, although they were not stopped."""
-        left = self._left_to_others()
-        for one, goal in sorted(self._source.goals().items()):
-            if one in self.statistics.stopped:
-                continue
-            reached = self._acknowledged(one) if one in self._assigned else left.get(one, goal)
-            if reached < goal:
+        """Report the partitions that have not reached their end, although they were not stopped.
+
+        A mirror that follows has no ends to reach. It reports those that it could not begin.
+        """
+        if self._options.is_following:
+            ends, event = (
+                self._beginnings.ends_of_failed(),
+                "a partition could not be started until the mirror ended",
+            )
+        else:
+            left = self._left_to_others()
+            event = "a partition did not reach the end that it had at the start"
+            ends = {
+                one: (self._acknowledged(one) if one in self._assigned else left.get(one, goal), goal)
+                for one, goal in self._source.goals().items()
+            }
+        for one, (reached, goal) in sorted(ends.items()):
+            if reached < goal and one not in self.statistics.stopped:
                 self.statistics.unreached.append(Unreached(one, reached, goal))
-                _log.error(
-                    "a partition did not reach the end that it had at the start",
-                    partition=str(one),
-                    from_offset=reached,
-                    to_offset=goal,
-                )
+                _log.error(event, partition=str(one), from_offset=reached, to_offset=goal)
 
     def measure_lag(self) -> None:
         """Update the lag of all partitions in the statistics."""
@@ -458,6 +479,8 @@ class Mirror:
             lag = self._source.lag(one, self._acknowledged(one))
             if lag is not None:
                 self.statistics.lag[one] = lag
+        for one, (reached, end) in self._beginnings.ends_of_failed().items():
+            self.statistics.lag[one] = max(end - reached, 0)
         goals = self._source.goals()
         left = self._left_to_others()
         for one in goals.keys() - self._assigned:

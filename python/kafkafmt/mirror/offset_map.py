@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from kafkafmt.mirror.topic_names import TopicNames
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from kafkafmt.types import TopicPartition
@@ -128,10 +129,15 @@ class PartitionMap:
     def add(self, sources: NDArray[np.int64], targets: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Add ranges of records: first offsets at source and target, and counts.
 
-        The offsets must ascend, and begin after all known ones.
+        The offsets must ascend, and begin after all known ones. Raises ValueError for a target offset that does not:
+        `first_lost` finds it.
         """
         if not len(sources):
             return
+        if (lost := self.first_lost(targets, counts)) is not None:
+            raise ValueError(
+                f"expected target offsets of {self.target_end or 0} or more that ascend, found {lost}"
+            )
         follows = (sources[1:] == sources[:-1] + counts[:-1]) & (targets[1:] == targets[:-1] + counts[:-1])
         edges = [0, *((~follows).nonzero()[0] + 1).tolist(), len(sources)]
         for first, stop in pairwise(edges):
@@ -139,6 +145,15 @@ class PartitionMap:
             self._append(MappedRange(int(sources[first]), int(targets[first]), count))
         if len(self._ranges) > self._max_ranges:
             self._thin_out()
+
+    def first_lost(self, targets: NDArray[np.int64], counts: NDArray[np.int64]) -> int | None:
+        """Return the lowest offset that the target gave to new records although earlier ones had it; None without any.
+
+        Then the target has lost the earlier records: its topic was created again, or its log was truncated.
+        """
+        expected = np.concatenate(([self.target_end or 0], targets[:-1] + counts[:-1]))
+        lost = targets[targets < expected]
+        return int(lost.min()) if len(lost) else None
 
     def anchor(self, source_offset: int, target_offset: int) -> None:
         """Note that the next records begin at `source_offset`, and get `target_offset` or a later one."""
@@ -164,14 +179,19 @@ class PartitionMap:
 
         `end` is then the source's offset of the first lost record.
         """
-        while self._ranges and self._ranges[-1].target_end > target_end:
-            last = self._ranges.pop()
-            self._changes[last.source_offset] = None
-            length = target_end - last.target_offset
-            if length >= 0 or not self._ranges:
-                self._append(
-                    MappedRange(last.source_offset, min(last.target_offset, target_end), max(length, 0))
-                )
+        # A map of version 0.1 may have ranges whose target offsets do not ascend.
+        lost = next((one for one in enumerate(self._ranges) if one[1].target_end > target_end), None)
+        if lost is None:
+            return
+        number, first = lost
+        for mapped in self._ranges[number:]:
+            self._changes[mapped.source_offset] = None
+        del self._ranges[number:]
+        length = target_end - first.target_offset
+        if length >= 0 or not self._ranges:
+            self._append(
+                MappedRange(first.source_offset, min(first.target_offset, target_end), max(length, 0))
+            )
 
     def look_up(self, source_offset: int) -> int | None:
         """Return where to continue at the target to miss no record from this offset on; None without ranges."""

@@ -47,6 +47,13 @@ class Membership(NamedTuple):
     member: str
 
 
+class EpochAt(NamedTuple):
+    """The leader epoch of the record before an offset of the source, or of the record at that offset."""
+
+    offset: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True)
 class SourceTopic:
     """A topic of the source.
@@ -139,6 +146,23 @@ class Source(Protocol):
         """Return the offset that was committed last; None if there is none, or the source keeps none."""
         return None
 
+    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
+        """Return `offset`, or the first offset before it at which the source's log is not any more what it was.
+
+        A leader that lacks records, after an unclean leader election, is elected. It may have other records since then.
+
+        last: of the last batch at the target; None if the target does not know it.
+        Raises PartitionError if the log was truncated below `offset`, and it is not known where.
+        """
+        return offset
+
+    def take_rewound(self) -> set[TopicPartition]:
+        """Return the partitions whose log was truncated below their position since the last call.
+
+        They are paused, and must begin again.
+        """
+        return set()
+
     def bounds(self, topic_partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Return for each partition its first offset, and the offset after the last one that can be read now."""
 
@@ -192,12 +216,12 @@ class Target(Protocol):
         """
         return topic_partitions
 
-    def take_loss(self) -> bool:
-        """Return whether batches that were not durable were dropped since the last call.
+    def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return those of the begun partitions that must begin again, where the target has them.
 
-        All partitions must then begin again, where the target has them.
+        Since the last call batches that were not durable were dropped, or the target has lost batches.
         """
-        return False
+        return ()
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """Compare the id of the source's topic with the one that was mirrored here before, and keep it.
@@ -207,6 +231,14 @@ class Target(Protocol):
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """Return the source's offset to continue at, or `FROM_START`; None if the partition was never mirrored."""
+
+    def last_epoch(self, topic_partition: TopicPartition) -> EpochAt | None:
+        """Return the leader epoch of the last batch, and the offset after it; None if that is not known."""
+        return None
+
+    def rewind(self, topic_partition: TopicPartition, position: int) -> bool:
+        """Let the source's records from this offset on follow other ones. Return False if they cannot."""
+        return False
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         """Prepare the target for batches from this position of the source on. Raises PartitionError."""

@@ -97,17 +97,17 @@ class KeptConversions:
         self._lease, self._most_bytes = lease, most_bytes
         self._kept: list[LazyDownConvertRecords] = []
         self._bytes = 0
-        self._is_full = False
+        self.is_full = False  # whether no further one is kept
 
     def add(self, records: LazyDownConvertRecords) -> None:
         """Keep a conversion, or forget it. Call this in the order of the response."""
         size = records.first_bytes
         fits = not self._kept or self._bytes + size <= self._most_bytes
-        if size and fits and not self._is_full and self._lease.try_extend(size):
+        if size and fits and not self.is_full and self._lease.try_extend(size):
             self._kept.append(records)
             self._bytes += size
         else:
-            self._is_full = True  # what is kept is sent before the memory of a chunk is acquired
+            self.is_full = True  # what is kept is sent before the memory of a chunk is acquired
             records.forget_first()
 
     def forget(self) -> None:

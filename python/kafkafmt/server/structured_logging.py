@@ -28,6 +28,22 @@ _RATE_SECONDS, _MAX_KEYS = 10.0, 1024
 _CONNECTIONS = "kafkafmt.client.broker_connection"
 _KAFKA_PYTHON = "kafka."
 _NUMBERS = re.compile(r"\d+")
+# What kafka-python logs of a connection that a broker has closed, before a line with the reason; and its advice to
+# programmers.
+_DROPPED = (
+    "%s: socket disconnected",
+    "%s: Error receiving network data",
+    "%s: Error sending request data",
+    "%s: Abort (%s)",
+    "Rebalance listener ",
+)
+# Its errors that are usual while a broker restarts: it connects again.
+_LOWERED = (
+    "%s: Connection lost: ",
+    "Connection failed: ",
+    "Metadata refresh: failed ",
+    "Error sending %s to node %s ",
+)
 _MAX_CLIENT_ID = 200  # characters: clients choose it, and each line about them contains it
 
 
@@ -118,7 +134,7 @@ class _RateLimitedClients(logging.Filter):
     """Limits the log records of clients of brokers as `RateLimitedLog` does. Those with the same text are one kind.
 
     Numbers in the text of kafka-python do not count. If a broker is down, each client of a gateway tries to connect
-    several times a second.
+    several times a second. kafka-python's errors of connections that it opens again are warnings here.
     """
 
     def __init__(self) -> None:
@@ -129,6 +145,12 @@ class _RateLimitedClients(logging.Filter):
         if record.name == _CONNECTIONS:
             kind = record.getMessage()
         elif record.name.startswith(_KAFKA_PYTHON) and record.levelno >= logging.WARNING:
+            if str(record.msg).startswith(_DROPPED):
+                return False
+            if str(record.msg).startswith(_LOWERED):
+                record.levelno, record.levelname = logging.WARNING, "WARNING"
+                if not logging.getLogger().isEnabledFor(logging.WARNING):
+                    return False
             kind = _NUMBERS.sub("0", record.getMessage())
         else:
             return True

@@ -210,6 +210,16 @@ def test_passed_together_when_one_is_larger_than_is_known_to_be_taken_then_the_o
     assert not sender.refused
 
 
+def test_passed_together_when_the_caller_and_the_topic_have_a_limit_then_the_smaller_one_holds() -> None:
+    large = built(20, 10, 100)
+    smaller, larger = len(large) - 1, len(large) + 1000
+    for of_caller, of_topic in ((smaller, larger), (larger, smaller)):
+        accumulator = accumulator_of(max_message_bytes=lambda topic, most=of_topic: most)
+        pass_on(accumulator, run_of(*BATCHES, large), MANY._replace(max_batch_bytes=of_caller))
+        (drained,) = Sender(accumulator).drain()
+        assert len(run_of(bytes(drained.data))) == 3
+
+
 def test_passed_together_when_one_is_larger_than_is_known_to_be_taken_then_it_alone_is_opened() -> None:
     large = built(20, 10, 100, **OTHERS)
     limit = len(large) - 1

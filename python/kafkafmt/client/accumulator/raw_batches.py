@@ -56,8 +56,9 @@ class RequestLimits(NamedTuple):
         first, done = 0, 0
         while first < len(rows):
             stop = int(ends.searchsorted(done + self.max_bytes, "right"))
-            for number in large[large.searchsorted(first) :][:1]:
-                stop = min(stop, int(number))
+            next_large = large.searchsorted(first)
+            if next_large < len(large):
+                stop = min(stop, int(large[next_large]))
             stop = min(max(stop, first + 1), first + self.max_batches)
             yield first, stop
             first, done = stop, int(ends[stop - 1])

@@ -308,7 +308,8 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         _check_time(now_ms)
         max_message_bytes = self._max_message_bytes(topic_partition.topic)
         if max_message_bytes is not None:
-            request_limits = request_limits._replace(max_batch_bytes=max_message_bytes)
+            most = min(request_limits.max_batch_bytes, max_message_bytes)
+            request_limits = request_limits._replace(max_batch_bytes=most)
         spans: list[RecordSpan] = []
         try:
             keeps_state = self._sequences is not None  # it is overwritten when the batch is drained

@@ -81,6 +81,7 @@ class AssignedClusterSource(ClusterSource):
             self._positions.pop(one, None)
             self._ends.pop(one, None)
             self._begun_ids.pop(one, None)
+            self._epochs.forget(one)
         self._assign(kept)
 
     def _has_other_id(self, topic_partition: TopicPartition, ids: Mapping[str, UUID]) -> bool:

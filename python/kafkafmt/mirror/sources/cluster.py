@@ -41,7 +41,8 @@ from kafkafmt.mirror.protocols import (
     SourceTopic,
 )
 from kafkafmt.mirror.refusals import Right, naming_refusals
-from kafkafmt.records.runs import first_offset, joined_runs
+from kafkafmt.mirror.sources.log_epochs import LogEpochs
+from kafkafmt.records.runs import joined_runs
 from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.mirror.protocols import EpochAt
 
 _log = structlog.get_logger()
 
@@ -129,6 +131,7 @@ class ClusterSource(Source):
         }
         config = cluster.config_of(RawConsumer)
         self._consumer = RawConsumer(**{**defaults, **config, **fixed})
+        self._epochs = LogEpochs(self._consumer, has_group=group is not None)
         self._group = group or ""
         given = config.get("session_timeout_ms")
         self.patience = _PATIENCE_SECONDS if given is None else 2 * given / 1000
@@ -277,20 +280,22 @@ class ClusterSource(Source):
         for kafka_partition, runs in polled.items():
             topic_partition = TopicPartition(*kafka_partition)
             for run in joined_runs(runs):
-                expected = self._positions[topic_partition]
-                # If the log was truncated, the consumer begins at its start again.
-                if run.index["last_offset"][0] < expected:
+                if self._epochs.is_rewound(topic_partition, run, self._positions[topic_partition]):
                     self.pause([topic_partition])
-                    found = first_offset(run)
-                    message = f"the log was truncated before it, and continues with offset {found}"
-                    yield SourceDamage(topic_partition, expected, None, message)
                     break
                 yield from self._before_cut(topic_partition, run)
+                self._epochs.add(topic_partition, run)
                 self._set_position(topic_partition, int(run.index["last_offset"][-1]) + 1)
             if self._is_over(topic_partition):
                 self.pause([topic_partition])
         self._is_handing_out = False
         self._handed_out_bytes = 0
+
+    def take_rewound(self) -> set[TopicPartition]:
+        return self._epochs.take_rewound()
+
+    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
+        return self._epochs.kept_end(topic_partition, offset, last)
 
     def _before_cut(
         self, topic_partition: TopicPartition, run: BatchRun
@@ -350,7 +355,10 @@ class ClusterSource(Source):
             with suppress(kafka_errors.KafkaError):
                 position = self._consumer.position(_kafka(topic_partition), timeout_ms=0)
                 # A position that goes back is reported when a batch from there arrives.
-                self._set_position(topic_partition, max(position or 0, known))
+                if position is not None and position > known:
+                    epoch = self._consumer.position_epoch(_kafka(topic_partition))
+                    self._epochs.move(topic_partition, position, epoch)
+                    self._set_position(topic_partition, position)
 
     def partitions(self) -> Sequence[TopicPartition] | None:
         if not self._assigned and time.monotonic() < self._believed_at:
@@ -381,6 +389,7 @@ class ClusterSource(Source):
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         self._consumer.seek(_kafka(topic_partition), offset)
         self._positions[topic_partition] = offset
+        self._epochs.begin(topic_partition, offset)
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
         self._consumer.pause(*map(_kafka, self._assigned.intersection(topic_partitions)))
@@ -418,13 +427,20 @@ class ClusterSource(Source):
         kafka-python repeats the commit of a deleted topic until its timeout, so that is short at first.
         """
         try:
-            self._consumer.commit(_commits(offsets), timeout_ms=_FIRST_COMMIT_SECONDS * 1000)
+            self._consumer.commit(self._commits(offsets), timeout_ms=_FIRST_COMMIT_SECONDS * 1000)
         except kafka_errors.KafkaTimeoutError:
             there = {*self._cluster.topic_names()}
             if deleted := sorted({one.topic for one in offsets} - there):
                 _log.warning("offsets of deleted topics are not committed", topics=deleted)
             if left := {one: offset for one, offset in offsets.items() if one.topic in there}:
-                self._consumer.commit(_commits(left), timeout_ms=_ASK_SECONDS * 1000)
+                self._consumer.commit(self._commits(left), timeout_ms=_ASK_SECONDS * 1000)
+
+    def _commits(self, offsets: Mapping[TopicPartition, int]) -> dict[KafkaTopicPartition, OffsetAndMetadata]:
+        """Return offsets with their leader epochs, with which the next run finds out whether the log was truncated."""
+        return {
+            _kafka(one): OffsetAndMetadata(offset, "", self._epochs.epoch_at(one, offset))
+            for one, offset in offsets.items()
+        }
 
     def close(self) -> None:
         self._is_closing = True
@@ -440,15 +456,16 @@ class ClusterSource(Source):
 
     async def revoked(self, topic_partitions: AbstractSet[TopicPartition], *, is_lost: bool) -> None:
         began = time.monotonic()
-        offsets = self.on_revoke(sorted(topic_partitions))
+        commits = self._commits(self.on_revoke(sorted(topic_partitions)))
         self._assigned -= topic_partitions
         for topic_partition in topic_partitions:
             self._positions.pop(topic_partition, None)
+            self._epochs.revoke(topic_partition)
             if topic_partition not in self._goals:
                 self._ends.pop(topic_partition, None)
-        if offsets and not is_lost:
+        if commits and not is_lost:
             try:
-                await self._consumer.commit_async(_commits(offsets))
+                await self._consumer.commit_async(commits)
             except kafka_errors.KafkaError as error:
                 _log.warning("offsets of revoked partitions could not be committed", error=str(error))
         if topic_partitions and not self._is_closing:
@@ -472,7 +489,3 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
 def _kafka(topic_partition: TopicPartition) -> KafkaTopicPartition:
     return KafkaTopicPartition(*topic_partition)
-
-
-def _commits(offsets: Mapping[TopicPartition, int]) -> dict[KafkaTopicPartition, OffsetAndMetadata]:
-    return {_kafka(one): OffsetAndMetadata(offset, "", -1) for one, offset in offsets.items()}

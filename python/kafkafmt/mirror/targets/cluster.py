@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -130,6 +130,11 @@ class ClusterTarget(Target):
         self._held: defaultdict[TopicPartition, int] = defaultdict(int)
         self._held_by_all = 0  # without partitions that have failed
         self._failed: set[TopicPartition] = set()
+        # The first offset at the target that its earlier records have lost, of partitions that begin again.
+        self._lost_from: dict[TopicPartition, int] = {}
+        # Those that `take_lost` has not returned yet, and those that it has returned, but were not forgotten yet.
+        self._lost: set[TopicPartition] = set()
+        self._taken_lost: set[TopicPartition] = set()
         self._topics: dict[str, SourceTopic] = {}
         self._topic_ids: dict[str, UUID] = {}
 
@@ -206,6 +211,8 @@ class ClusterTarget(Target):
         target_id = self._topic_ids.get(topic_partition.topic)
         if target_id is not None and known.target_topic_id not in (None, str(target_id)):
             self._leave_recreated(topic_partition, known, target_id)
+        if (lost := self._lost_from.get(topic_partition)) is not None:
+            known.truncate(lost)  # the map may have been saved before the loss, and loaded again
         end = self._cluster.end_offset(topic_partition)
         if end is not None and known.target_end is not None and end < known.target_end:
             _log.warning(
@@ -225,8 +232,10 @@ class ClusterTarget(Target):
         Raises PartitionError if the new topic has records, unless records may be appended to them.
         """
         others = self._target_partitions(topic_partition)
-        # Its partitions may have records of this source, once one of them was begun.
-        is_begun = any(self._offsets.partition(one).target_topic_id == str(target_id) for one in others)
+        # Its partitions may have records of this source: this mirror has sent some, or has begun one of them.
+        is_begun = topic_partition in self._lost_from or any(
+            self._offsets.partition(one).target_topic_id == str(target_id) for one in others
+        )
         for one, (start, end) in self._cluster.bounds(() if is_begun else others).items():
             if end > start:
                 self._meet_unknown_records(
@@ -255,12 +264,22 @@ class ClusterTarget(Target):
         count = self._topics[topic_partition.topic].config.partitions or 1
         return [topic_partition._replace(partition=number) for number in range(count)]
 
+    def rewind(self, topic_partition: TopicPartition, position: int) -> bool:
+        known = self._offsets.partition(topic_partition)
+        is_closed, end = known.is_closed, known.target_end or 0
+        known.rewind(position)
+        known.anchor(position, end)
+        if is_closed:
+            known.close()
+        return True
+
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         known = self._offsets.partition(topic_partition)
         if topic_partition not in self._restarted:
             self._look_for_unknown_records(topic_partition)
         if (target_id := self._topic_ids.get(topic_partition.topic)) is not None:
             known.identify_target(str(target_id))
+        self._lost_from.pop(topic_partition, None)
         if not self._sender.keeps_partitions:
             known.begin_at(position)
             return
@@ -338,10 +357,12 @@ class ClusterTarget(Target):
         for topic_partition, under_way in self._under_way.items():
             if topic_partition in self._failed:
                 continue
-            while under_way and under_way[0].is_done:
+            while under_way and under_way[0].is_done and topic_partition not in self._lost_from:
                 error = self._acknowledged(topic_partition, under_way[0])
                 if error is not None:
                     yield from self._fail(topic_partition, under_way[0], error)
+                    break
+                if topic_partition in self._lost_from:
                     break
                 self._count_held(topic_partition, -under_way.popleft().moved.bytes)
 
@@ -351,12 +372,35 @@ class ClusterTarget(Target):
         self._failed.add(topic_partition)
         yield Stopped(topic_partition, sent.first_offset, failure_message(error))
 
+    def _meet_lost(self, topic_partition: TopicPartition, first: int) -> None:
+        """Let a partition begin again, because the target has lost its records from this offset of the target on."""
+        known = self._offsets.partition(topic_partition)
+        _log.warning(
+            "the target has lost records while they were mirrored, and they are mirrored again: its topic was created "
+            "again, or its log was truncated",
+            partition=str(topic_partition),
+            from_offset=first,
+            to_offset=known.target_end,
+        )
+        known.truncate(first)
+        self._lost_from[topic_partition] = first
+        self._lost.add(topic_partition)
+        self._topics.pop(topic_partition.topic, None)  # `prepare` then reads the id of the topic again
+
+    def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        taken = self._lost.intersection(topic_partitions)
+        self._lost -= taken
+        self._taken_lost |= taken
+        return taken
+
     def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
         if topic_partition is not None:
             return self._held[topic_partition]
         return self._held_by_all
 
     def pending(self, topic_partition: TopicPartition) -> int | None:
+        if topic_partition in self._lost_from:
+            return self._offsets.partition(topic_partition).end
         under_way = self._under_way[topic_partition]
         return under_way[0].first_offset if under_way else None
 
@@ -376,7 +420,7 @@ class ClusterTarget(Target):
 
     def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in topic_partitions:
-            if not self._under_way[topic_partition]:
+            if not self._under_way[topic_partition] and topic_partition not in self._lost_from:
                 self._offsets.partition(topic_partition).close()
 
     def make_durable(self) -> None:
@@ -386,13 +430,20 @@ class ClusterTarget(Target):
         self._offsets.forget(topic_partitions)
         for topic_partition in topic_partitions:
             under_way = self._under_way.pop(topic_partition, ())
-            # They may arrive after another mirror has begun the partition, which sends them again.
-            late = 0 if topic_partition in self._failed else sum(int(sent.counts.sum()) for sent in under_way)
-            if late:
+            # They may arrive after the partition was begun, here or by another mirror, which sends them again. What
+            # has arrived in a partition that has lost records is counted when that is begun.
+            is_lost = topic_partition in self._lost_from
+            late = sum(int(sent.counts.sum()) for sent in under_way if not (is_lost and sent.is_done))
+            if late and topic_partition not in self._failed:
                 self._count_doubled(topic_partition, late)
             held = self._held.pop(topic_partition, 0)
             self._held_by_all -= 0 if topic_partition in self._failed else held
             self._failed.discard(topic_partition)
+            self._lost.discard(topic_partition)
+            if topic_partition in self._taken_lost:
+                self._taken_lost.remove(topic_partition)
+            else:  # another mirror begins it
+                self._lost_from.pop(topic_partition, None)
 
     def close(self) -> None:
         is_idle = not any(self._under_way.values())
@@ -417,6 +468,9 @@ class ClusterTarget(Target):
         else:
             targets = np.concatenate([future.outcome(0).offsets for future in sent.futures])
             firsts = targets[np.cumsum(sent.counts) - sent.counts]
+            if (lost := known.first_lost(firsts, sent.counts)) is not None:
+                self._meet_lost(topic_partition, lost)
+                return None
             known.add(sent.sources, firsts, sent.counts)
         self._count(topic_partition, sent)
         return None

@@ -29,6 +29,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import (
     FROM_START,
+    EpochAt,
     PartitionError,
     SourceTopic,
     Target,
@@ -134,6 +135,11 @@ class DirectoryTarget(Target):
         end = appender.next_offset
         start = FROM_START if topic_partition in self._restarted else None
         return read_position(appender.folder, end) or end or start
+
+    def last_epoch(self, topic_partition: TopicPartition) -> EpochAt | None:
+        appender = self._appender(topic_partition)
+        epoch = appender.last_leader_epoch
+        return None if epoch < 0 else EpochAt(appender.next_offset, epoch)
 
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         """Let an empty log begin at `position`, so that a restart continues there even if no batch arrives."""

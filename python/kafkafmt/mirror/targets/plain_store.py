@@ -255,7 +255,7 @@ class PlainStore(SegmentStore):
         """Store the leader epochs of the log up to the end of a segment, if it has new ones."""
         epochs = self._epochs[segment.topic_partition]
         known = epochs[-1].epoch if epochs else -1
-        new = [LeaderEpoch(*one) for one in segment.leader_epochs if one[0] > known]
+        new = [one for one in segment.leader_epochs if one.epoch > known]
         if new:
             epochs += new
             lines = ["0", str(len(epochs)), *(f"{one.epoch} {one.start_offset}" for one in epochs)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count
 from pathlib import Path
@@ -133,12 +133,14 @@ class SealedTarget(Target):
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
         self._configs.update(self._store.prepare(topics, again=again))
 
-    def take_loss(self) -> bool:
-        taken, self._has_loss = self._has_loss, False
-        if taken:  # what is being stored must be in the store before the partitions begin again
-            wait([future for storing in self._storing.values() for _, future in storing])
-            self._collect()
-        return taken
+    def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        if not self._has_loss:
+            return ()
+        self._has_loss = False
+        # What is being stored must be in the store before the partitions begin again.
+        wait([future for storing in self._storing.values() for _, future in storing])
+        self._collect()
+        return topic_partitions
 
     def identify(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         self._topic_ids[topic_partition] = topic_id

@@ -21,7 +21,7 @@ from kafkafmt.log.segment import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from kafkafmt.records.runs import first_offset
+from kafkafmt.mirror.leader_epochs import begun_epochs
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.log.checkpoints import LeaderEpoch
     from kafkafmt.log.producer_states import OpenProducer, ProducerStates
     from kafkafmt.types import TopicPartition
 
@@ -52,7 +53,7 @@ class SealedSegment:
     max_timestamp_ms: int
     size_in_bytes: int
     files: Mapping[str, Path]
-    leader_epochs: tuple[tuple[int, int], ...]
+    leader_epochs: tuple[LeaderEpoch, ...]
     open_transactions: tuple[OpenProducer, ...]
     has_compressed: bool
     end_snapshot: bytes
@@ -77,7 +78,7 @@ class SpooledSegment:
         self._snapshot = self.producers.snapshot()
         self._writer = BatchWriter(self.path, self.base_offset)
         self._aborted: list[AbortedTransaction] = []
-        self._epochs: list[tuple[int, int]] = []
+        self._epochs: list[LeaderEpoch] = []
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     @property
@@ -111,7 +112,8 @@ class SpooledSegment:
         self._aborted += aborted
         self.max_timestamp_ms = max(self.max_timestamp_ms, int(rows["max_timestamp"].max()))
         self.has_compressed = self.has_compressed or bool(rows["codec"].any())
-        self._note_epochs(run, first, stop)
+        known = self._epochs[-1].epoch if self._epochs else -1
+        self._epochs += begun_epochs(run, first, stop, known)
 
     def release(self) -> None:
         """Close the file, until the next append."""
@@ -148,14 +150,3 @@ class SpooledSegment:
             self.has_compressed,
             self.producers.snapshot(),
         )
-
-    def _note_epochs(self, run: BatchRun, first: int, stop: int) -> None:
-        epochs = run.index["partition_leader_epoch"][first:stop]
-        known = self._epochs[-1][0] if self._epochs else -1
-        if (epochs <= known).all():
-            return
-        for number in range(first, stop):
-            epoch = int(run.index["partition_leader_epoch"][number])
-            if epoch > known:
-                self._epochs.append((epoch, first_offset(run, number)))
-                known = epoch

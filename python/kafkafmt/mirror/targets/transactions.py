@@ -272,6 +272,10 @@ class TransactionalTarget(ClusterTarget):
         self._lose(f"{type(error).__name__}: {error}")
         return iter(())
 
+    def _meet_lost(self, topic_partition: TopicPartition, first: int) -> None:
+        super()._meet_lost(topic_partition, first)
+        self._lose("the target has lost records")
+
     # Transactions
 
     def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -356,9 +360,12 @@ class TransactionalTarget(ClusterTarget):
         _log.warning("a transaction was given up, and its batches are sent again", reason=reason)
         return TransactionLostError(reason)
 
-    def take_loss(self) -> bool:
-        taken, self._has_loss = self._has_loss, False
-        return taken
+    def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        lost = super().take_lost(topic_partitions)
+        if not self._has_loss:
+            return lost
+        self._has_loss = False
+        return topic_partitions
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         forgotten = list(topic_partitions)

@@ -1,8 +1,9 @@
 """Fetch: what each partition of a request gets within the request's limits, and when (KIP-74, KIP-98, KIP-283).
 
 Fetch v4 and later get the stored bytes, by sendfile, up to the first damage. v2 and v3 get message format v1, older
-versions v0; the records are converted while they are sent. Only the first batch of a partition is converted here: the
-response has to state its size.
+versions v0; the records are converted while they are sent. The response has to state its size, so the first batch of a
+partition is converted here. If records get another codec, as zstd batches do for v4 to v9 with a fallback, a whole
+chunk is compressed here.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _MANY_ELEMENTS = 1000
 # From this version on the whole response has a limit. Before, each partition gets at least one batch.
 _MAX_BYTES_VERSION = 3
 _ISOLATION_VERSION = 4
-# From this version on consumers support v2, so that nothing is converted for them (KIP-98).
-_FIRST_VERSION_UNCONVERTED = 4
+# From this version on consumers support v2, so that no batch gets an older format for them (KIP-98).
+_FIRST_VERSION_WITH_V2 = 4
 _TOPIC_ID_VERSION = 13
 _SESSION_VERSION = 7
 # Epochs of full fetch requests, which name all their partitions and belong to no existing session (KIP-227).
@@ -55,7 +56,10 @@ _GONE = (UnknownTopicOrPartitionError.errno, KafkaStorageError.errno)
 
 @dataclass
 class _Plan:
-    """The answers for all partitions of a request, in its order, from the logs as they are now."""
+    """The answers for all partitions of a request, in its order, from the logs as they are now.
+
+    is_complete: False if records are left uncompressed that the response can have.
+    """
 
     topics: list[tuple[bytes, list[tuple[int, PartitionAnswer]]]]
     max_bytes: int
@@ -64,13 +68,15 @@ class _Plan:
     size: int = 0
     source_size: int = 0
     is_urgent: bool = False
+    is_complete: bool = True
 
     def add(self, answer: PartitionAnswer) -> None:
         """Count an answer, and keep what was converted to learn its size."""
         self.size += answer.size
         self.source_size += answer.source_size
         # Errors are sent at once. So are records at the end of a segment, which may never reach the requested size.
-        self.is_urgent = self.is_urgent or answer.error_code != 0 or (answer.is_followed and answer.size > 0)
+        is_last = answer.is_followed and answer.source_size > 0
+        self.is_urgent = self.is_urgent or answer.error_code != 0 or is_last
         if isinstance(answer.records, LazyDownConvertRecords):
             self.kept.add(answer.records)
 
@@ -114,13 +120,20 @@ class Fetching:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(body.max_wait_ms / 1000, MAX_WAIT_SECONDS)
         while True:
-            plan = await self._plan(request, lease)
+            # The stored sizes decide whether the request waits, so that nothing is compressed for each new batch.
+            plan = await self._plan(request, lease, compresses=body.min_bytes <= 1)
             left = deadline - loop.time()
-            if left <= 0 or plan.suffices(body.min_bytes):
+            is_enough = plan.suffices(body.min_bytes)
+            if is_enough and not plan.is_complete:
+                plan = await self._plan(request, lease)
+                is_enough = plan.size > 0 or plan.suffices(body.min_bytes)
+            if left <= 0 or is_enough:
                 break
             plan.kept.forget()  # many requests may wait
             if not await self._grown(request, plan, left):
                 break
+        if not plan.is_complete:
+            plan = await self._plan(request, lease)
         codes = [answer.error_code for answer in plan.answers() if answer.error_code]
         if sum(1 + len(partitions) for _, partitions in plan.topics) > _MANY_ELEMENTS:
             return await asyncio.to_thread(self._response, request, plan), codes
@@ -138,9 +151,14 @@ class Fetching:
         with yielding_to_others:
             return await self._growth.wait(plan.seen, seconds, woken)
 
-    async def _plan(self, request: Request, lease: Lease) -> _Plan:
+    async def _plan(self, request: Request, lease: Lease, *, compresses: bool = True) -> _Plan:
+        """Plan the response. Without `compresses`, records that get another codec only count, by their stored size.
+
+        Once no more conversions are kept, what would be compressed is left for later requests: it would be compressed
+        again to be sent. Consumers rotate partitions if the response has a limit (KIP-74).
+        """
         body, version = request.body, request.version
-        if version < _FIRST_VERSION_UNCONVERTED:
+        if version < _FIRST_VERSION_WITH_V2:
             await self._topics.refresh()
         left = self._options.max_fetch_bytes
         if version >= _MAX_BYTES_VERSION:
@@ -159,18 +177,21 @@ class Fetching:
                 if place in asked:  # answered once, as by Kafka
                     continue
                 asked.add(place)
+                gets_one = not plan.size or (version < _MAX_BYTES_VERSION and left > 0)
                 fetch = PartitionFetch(
                     offset=spec.fetch_offset,
                     max_bytes=min(max(spec.partition_max_bytes, 0), left),
-                    gets_one=not plan.size or (version < _MAX_BYTES_VERSION and left > 0),
+                    gets_one=gets_one,
                     version=version,
                     is_committed=version >= _ISOLATION_VERSION and body.isolation_level == _READ_COMMITTED,
                     current_leader_epoch=spec.current_leader_epoch,
+                    compresses=compresses and (gets_one or not plan.kept.is_full),
                 )
                 answer = await self._plan_partition(plan, topic, spec.partition, fetch)
                 if answer.records is not None:
                     await yields.checkpoint(RECORDS_BYTES)
                 plan.add(answer)
+                plan.is_complete = plan.is_complete and (compresses or answer.uncompressed is None)
                 left = max(left - answer.size, 0)
                 answers.append((spec.partition, answer))
             plan.topics.append((name, answers))

@@ -50,6 +50,7 @@ class PartitionFetch(NamedTuple):
     """What a client fetches from a partition. max_bytes: the limit, from the partition's and the response's.
 
     gets_one: return at least one whole batch, however large (KIP-74).
+    compresses: compress records whose size is known only after that. Otherwise they are `uncompressed` in the answer.
     """
 
     offset: int
@@ -58,6 +59,7 @@ class PartitionFetch(NamedTuple):
     version: int
     is_committed: bool
     current_leader_epoch: int = -1
+    compresses: bool = True
 
 
 @dataclass
@@ -65,6 +67,7 @@ class PartitionAnswer:
     """The answer for a partition. If it has an error, offsets are -1, as in Kafka.
 
     is_followed: the records are from a segment that has others after it.
+    uncompressed: the stored records from which a chunk would be compressed. They are no part of the answer.
     """
 
     error_code: int = 0
@@ -74,6 +77,7 @@ class PartitionAnswer:
     aborted: list[AbortedTransaction] = field(default_factory=list)
     records: Records | None = None
     is_followed: bool = False
+    uncompressed: Records | None = None
 
     @property
     def size(self) -> int:
@@ -83,11 +87,21 @@ class PartitionAnswer:
     @property
     def source_size(self) -> int:
         """Return the size of the stored records in bytes, which `min_bytes` of a fetch is about, as in Kafka."""
-        return 0 if self.records is None else _stored(self.records).size_in_bytes
+        records = self.uncompressed if self.records is None else _stored(self.records)
+        return 0 if records is None else records.size_in_bytes
+
+
+class _Uncompressed(NamedTuple):
+    """Stored records from which a chunk would be compressed."""
+
+    records: RecordsRange
 
 
 class FetchPlanner:
-    """Plans the records that a fetch gets of a partition, by the endpoint's options. Converts at most one batch."""
+    """Plans the records that a fetch gets of a partition, by the endpoint's options.
+
+    Converts the first batch; a whole chunk if the records get another codec.
+    """
 
     def __init__(self, options: ServeOptions, topics: TopicConfigs, work: BatchWork) -> None:
         self._options = options
@@ -129,17 +143,21 @@ class FetchPlanner:
             return
         answer.is_followed = not found.segment.segment.is_active
         try:
-            answer.records = await self._records(partition, found, fetch)
+            records = await self._records(partition, found, fetch)
         except (UnsupportedVersionError, UnsupportedCompressionTypeError) as refused:
             answer.error_code = refusal_code(partition, type(refused), fetch.version)
             return
-        if fetch.is_committed and answer.records is not None:
-            end = _stored(answer.records).end_position
+        if isinstance(records, _Uncompressed):
+            answer.uncompressed = records.records
+            return
+        answer.records = records
+        if fetch.is_committed and records is not None:
+            end = _stored(records).end_position
             answer.aborted = partition.log.aborted_transactions(fetch.offset, found.segment, end)
 
     async def _records(
         self, partition: Partition, found: FoundBatch, fetch: PartitionFetch
-    ) -> Records | None:
+    ) -> Records | _Uncompressed | None:
         """Return the records from a batch on, in what this version of Fetch supports; None if there are none.
 
         Raises UnsupportedVersionError of Kafka if a batch within the limit is too new and its topic is not converted,
@@ -156,6 +174,13 @@ class FetchPlanner:
                 raise UnsupportedCompressionTypeError from None
         opened, position = found.segment, found.position
         end = min(position + max(fetch.max_bytes, found.size), found.end_position)
+        is_recompressed = found.row["codec"] == Codec.ZSTD and fetch.version < _ZSTD_VERSION
+        if is_recompressed:
+            if self._options.zstd_fallback is None:
+                raise UnsupportedCompressionTypeError
+            if not fetch.compresses:
+                return await _uncompressed(partition, opened, position, end, found.size)
+            end = min(end, position + max(self._options.chunk_bytes, found.size))
         if not opened.is_known_sound(position, end):
             end = await partition.run(opened.sound_end_steps(position, end))
         if to_magic < 2:
@@ -165,14 +190,11 @@ class FetchPlanner:
             if old_end < end and not converts:
                 raise UnsupportedVersionError
             end = old_end
+        if is_recompressed:
+            end = await partition.run(_end_steps(opened, position, end, _has_zstd))
+            return await self._recompressed(partition, opened.between(position, end), fetch, to_magic)
         if opened.has_zstd and fetch.version < _ZSTD_VERSION:
-            known_end = await partition.run(_end_steps(opened, position, end, lambda rows: ~_has_zstd(rows)))
-            if known_end == position:
-                zstd_end = await partition.run(_end_steps(opened, position, end, _has_zstd))
-                return await self._recompressed(
-                    partition, opened.between(position, zstd_end), fetch, to_magic
-                )
-            end = known_end
+            end = await partition.run(_end_steps(opened, position, end, lambda rows: ~_has_zstd(rows)))
         return opened.between(position, end)
 
     async def _find(
@@ -190,7 +212,7 @@ class FetchPlanner:
 
     async def _converted(
         self, partition: Partition, found: FoundBatch | None, fetch: PartitionFetch, to_magic: int
-    ) -> LazyDownConvertRecords | None:
+    ) -> LazyDownConvertRecords | _Uncompressed | None:
         """Return records, beginning with the first batch that converts to some; None if no batch does."""
         options = self._options
         codec = options.downconversion_codec
@@ -206,6 +228,8 @@ class FetchPlanner:
                 if size is None:
                     break
                 end = min(position + max(fetch.max_bytes, size), found.end_position)
+                if codec is not None and not fetch.compresses:
+                    return await _uncompressed(partition, opened, position, end, size)
                 convert = partial(
                     LazyDownConvertRecords,
                     opened.between(position, end),
@@ -232,9 +256,6 @@ class FetchPlanner:
         self, partition: Partition, records: RecordsRange, fetch: PartitionFetch, to_magic: int
     ) -> LazyDownConvertRecords:
         """Return zstd batches with another codec: those of one chunk, within the limits. They keep their format."""
-        codec = self._options.zstd_fallback
-        if codec is None:
-            raise UnsupportedCompressionTypeError
         return await self._work.convert(
             partial(
                 LazyDownConvertRecords,
@@ -243,9 +264,17 @@ class FetchPlanner:
                 topic_partition=partition.topic_partition,
                 chunk_size=self._options.chunk_bytes,
                 limit_bytes=fetch.max_bytes,
-                codec=codec,
+                codec=self._options.zstd_fallback,
             )
         )
+
+
+async def _uncompressed(
+    partition: Partition, opened: OpenSegment, position: int, end: int, first_size: int
+) -> _Uncompressed:
+    """Return stored records, to be compressed later. Raises KafkaFormatError if their first batch is damaged."""
+    await partition.run(opened.sound_end_steps(position, position + first_size))
+    return _Uncompressed(opened.between(position, end))
 
 
 def _stored(records: Records) -> Records:
@@ -265,15 +294,15 @@ def _has_zstd(rows: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def _end_steps(
-    opened: OpenSegment, position: int, end: int, is_in: Callable[[NDArray[np.void]], NDArray[np.bool_]]
+    opened: OpenSegment, position: int, end: int, matches: Callable[[NDArray[np.void]], NDArray[np.bool_]]
 ) -> Steps[int]:
-    """Return where the first batch begins whose index row is not in; `end` without one."""
+    """Return where the first batch begins whose index row does not match; `end` without one."""
     with contextlib.suppress(KafkaFormatError):
         while (run := (yield from opened.run_steps(position, end))) is not None:
             rows = run.index
-            is_out = ~is_in(rows)
-            if is_out.any():
-                return int(rows["position"][is_out.argmax()])
+            differs = ~matches(rows)
+            if differs.any():
+                return int(rows["position"][differs.argmax()])
             position = run.end_position
             del run, rows  # they may hold a large batch
             yield None

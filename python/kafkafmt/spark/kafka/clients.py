@@ -18,6 +18,7 @@ _NOT_OF_CONSUMERS = {
 }
 _NOT_OF_PRODUCERS = {
     "compression_type": "batches go out as they are",
+    "estimator": "batches go out as they are",
     "send_raw_bytes": "this sink writes only batches",
     "transactional_id": "a task that fails is run again by Spark, with another producer",
 }
