@@ -260,16 +260,19 @@ def test_unknown_ids_when_there_are_very_many_then_few_are_looked_up(tmp_path: P
     assert source.asked <= 101
 
 
-def test_message_when_the_topic_has_a_subject_then_no_id_is_looked_up(tmp_path: Path) -> None:
+def test_message_when_the_topic_has_a_subject_then_only_ids_of_the_first_batch_are_looked_up(
+    tmp_path: Path,
+) -> None:
     class Source(_CountingSchemas):
         def newest(self, subject: str, kind: SchemaKind) -> Schema | None:
             return Schema(kind, PROTO.format("", ""))
 
-    put(tmp_path, 0, b"\0\0\0\0\1\2\2", OLD)  # the message with index 1
+    put(tmp_path, 0, b"\0\0\0\0\1\2\2")  # the message with index 1
+    put(tmp_path, 1, b"\0\0\0\0\2\2\2")
     source = Source()
-    scan = kafkafmt.scan(tmp_path, decode=Decoding(value="protobuf", schemas=source))
+    scan = kafkafmt.scan(tmp_path, decode=Decoding(value="protobuf", schemas=source), batch_bytes=1)
     assert scan.schema.field("value").type == pa.struct([("a", pa.int32())])
-    assert not source.asked
+    assert source.asked == 1
 
 
 def test_schemas_when_they_are_many_then_each_is_compared_with_that_of_most_records(

@@ -169,7 +169,7 @@ class _Planner:
             names = ", ".join(sorted(topic for topic, schema in found.items() if schema is not None))
             raise SchemaError(f"topics {names} have different schemas of {self.side}s: {GIVE_READER}")
         if known and kind == "PROTOBUF":
-            return _of_message(known.pop(), self._message(self._first_writers(), kind))
+            return _of_message(known.pop(), self._message(self._first_writers(kind)))
         return known.pop() if known else None
 
     def _of_records(self, kind: SchemaKind) -> ColumnDecoder:
@@ -179,7 +179,7 @@ class _Planner:
             if self.known is None:
                 raise self._no_schema()
             return self._column_decoder(self.known)
-        message = self._message(first, kind)
+        message = self._message(first)
         reader = self._with_known_fields(self._newest_of(counts, message, kind))
         if self.known is not None:
             own = payload_format(kind).read_type(reader)
@@ -192,12 +192,9 @@ class _Planner:
                 warn_of_left_out(self.side, schema_id, schema, reader)
         return self._with_reader(reader)
 
-    def _message(self, writers: Sequence[Writer], kind: SchemaKind) -> Message | None:
+    def _message(self, writers: Sequence[Writer]) -> Message | None:
         """Return the one Protobuf message that writers name. None if they name none."""
         messages = {writer.message for writer in writers if writer.message is not None}
-        if len(messages) > 1:  # payloads that are damaged may have any
-            known = [writer for writer in writers if self._is_known(writer.schema_id, kind)]
-            messages = {writer.message for writer in known if writer.message is not None}
         if len(messages) > 1:
             raise SchemaError(f"the {self.side}s are of {len(messages)} Protobuf messages: {GIVE_READER}")
         return messages.pop() if messages else None
@@ -224,12 +221,13 @@ class _Planner:
             if size >= _MAX_SAMPLE_BYTES:
                 return
 
-    def _first_writers(self) -> list[Writer]:
-        """Return the writers of the first batch that has some."""
+    def _first_writers(self, kind: SchemaKind) -> list[Writer]:
+        """Return the writers in the first batch that has a known schema. Payloads that are damaged may have others."""
         for sample in self.id_samples:
             for found in self._writers(sample):
-                if found:
-                    return [writer for writer, _ in found]
+                known = [writer for writer, _ in found if self._is_known(writer.schema_id, kind)]
+                if known:
+                    return known
         return []
 
     def _sampled_writers(self, kind: SchemaKind) -> tuple[Counter[SchemaId], list[Writer]]:
@@ -307,9 +305,7 @@ class _Planner:
         """Return whether sampled records have known fields that the type of the reader, `own`, would lose."""
         assert self.known is not None
         lacking = set(lacking_fields(self.known, own))
-        if (
-            not lacking or reader.kind == "JSON"
-        ):  # payloads of JSON are decoded without the schemas of writers
+        if reader.kind == "JSON" or not lacking:  # JSON is decoded without the schemas of writers
             return False
         for schema_id, found in self._known_schemas().items():
             schema = replace(found, message=reader.message)
