@@ -194,8 +194,10 @@ class _BrokenScan:
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         return self.scan.ranges()
 
-    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> ScanSource:
-        return _BrokenScan(self.scan.continuing(ranges, known), self.is_killed)
+    def continuing(
+        self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema, *, keeps_types: bool = False
+    ) -> ScanSource:
+        return _BrokenScan(self.scan.continuing(ranges, known, keeps_types=keeps_types), self.is_killed)
 
     def of_topic(self, topic: str) -> ScanSource:
         found = self.scan.of_topic(topic)

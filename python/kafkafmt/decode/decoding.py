@@ -28,8 +28,9 @@ class Decoding(DecodingOptions):
     reader_schema: the schema whose type the column gets, for values, or for keys if only keys are decoded; or a mapping
         with "key" and "value". The text of an Avro or JSON schema, a FileDescriptorSet, a `Schema`, or an Arrow type.
         By default the newest schema of the subject `TOPIC-key` or `TOPIC-value`, or else of the schemas of some
-        records: a scan takes the first and the last ones of each partition. JSON without schemas gets a type with the
-        fields of the first 10,000 records, or of fewer ones with 32 MiB.
+        records, such as the first and the last ones of partitions: the newest one that has all fields of the schema of
+        most of them. JSON without schemas gets a type with the fields of the first 10,000 records, or of fewer ones
+        with 32 MiB.
     on_error: "column" makes a payload that cannot be decoded null, and says why in a column `key_error` or
         `value_error`. "raise" raises DecodingError.
     """
@@ -42,6 +43,7 @@ class Decoding(DecodingOptions):
         sample: Sample | None = None,
         id_samples: Sequence[Sample] = (),
         known: pa.Schema | None = None,
+        keeps_types: bool = False,
     ) -> BatchDecoder:
         """Return a decoder of batches.
 
@@ -52,6 +54,7 @@ class Decoding(DecodingOptions):
         the others only the first batch that has one. known: columns of earlier records. A type that is inferred has
         their fields, with the same types, and then those that are new, unless a name differs from another one in case
         only. Columns without fields are ignored. If no record has the id of a schema, the type is that of `known`.
+        keeps_types: a type of a schema that ids select has the fields of `known` with their types, too.
 
         Raises SchemaError if the type of a column cannot be determined, SchemaSourceError if schemas cannot be read,
         and ValueError if neither keys nor values are among the columns.
@@ -59,4 +62,4 @@ class Decoding(DecodingOptions):
         from kafkafmt.decode.planning import plan_decoder
 
         samples = tuple(id_samples) or (() if sample is None else (sample,))
-        return plan_decoder(self, columns, topics, sample, samples, known)
+        return plan_decoder(self, columns, topics, sample, samples, known, keeps_types=keeps_types)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kafkafmt.decode.fields import lacking_fields
 from kafkafmt.decode.json_ import JsonDecoder
 from kafkafmt.decode.payloads import PayloadDecoder, Schema, SchemaError
 from kafkafmt.decode.schema_text import document_of
@@ -72,25 +73,10 @@ class JsonSchemaFormat:
 
     def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
         """Return the paths of the properties of `writer` that `reader` lacks."""
-        return list(_left_out(self.read_type(writer), self.read_type(reader), ""))
+        return list(lacking_fields(self.read_type(writer), self.read_type(reader)))
 
 
 FORMAT = JsonSchemaFormat()
-
-
-def _left_out(written: pa.DataType, read: pa.DataType, path: str) -> Iterator[str]:
-    if pa.types.is_list(written) and pa.types.is_list(read):
-        yield from _left_out(written.value_type, read.value_type, f"{path}[]")
-    elif pa.types.is_map(written) and pa.types.is_map(read):
-        yield from _left_out(written.item_type, read.item_type, f"{path}{{}}")
-    elif pa.types.is_struct(written) and pa.types.is_struct(read):
-        known = {field.name: field.type for field in read}
-        for field in written:
-            inner = f"{path}.{field.name}" if path else field.name
-            if field.name not in known:
-                yield inner
-            else:
-                yield from _left_out(field.type, known[field.name], inner)
 
 
 @lru_cache(maxsize=256)

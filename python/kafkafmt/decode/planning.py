@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from kafkafmt._util.names import some_names
 from kafkafmt._util.sizes import MIB
 from kafkafmt._util.user_errors import ArgumentError
 from kafkafmt.decode.batch_decoder import BatchDecoder, ColumnDecoder, frames_of, warn_of_left_out
+from kafkafmt.decode.fields import lacking_fields, with_fields
 from kafkafmt.decode.formats import payload_format
 from kafkafmt.decode.framing import ID_HEADERS
 from kafkafmt.decode.json_inference import infer_json_type
@@ -43,7 +45,7 @@ from kafkafmt.decode.schemas.topic import SchemasTopic
 
 if TYPE_CHECKING:
     from kafkafmt.decode.framing import Framing, Writer
-    from kafkafmt.decode.payloads import SchemaKind
+    from kafkafmt.decode.payloads import Message, SchemaKind
 
 _MAX_SAMPLE_BYTES = 32 * MIB
 # How many ids are looked up to find the newest schema: payloads that are damaged may have thousands.
@@ -57,6 +59,8 @@ def plan_decoder(
     sample: Sample | None,
     id_samples: Sequence[Sample],
     known: pa.Schema | None,
+    *,
+    keeps_types: bool = False,
 ) -> BatchDecoder:
     """Return the decoder of `Decoding.decoder`."""
     schemas = None if decoding.schemas is None else schema_source(decoding.schemas)
@@ -64,7 +68,9 @@ def plan_decoder(
     if not sides:
         raise ArgumentError(f"{' and '.join(decoding.sides())} are decoded, but are not among the columns")
     decoders = {
-        side: _Planner(decoding, side, schemas, topics, sample, id_samples, _type_of(known, side)).decoder()
+        side: _Planner(
+            decoding, side, schemas, topics, sample, id_samples, _type_of(known, side), keeps_types
+        ).decoder()
         for side in sides
     }
     return BatchDecoder(columns, decoders, decoding.on_error)
@@ -99,8 +105,8 @@ def schema_source(schemas: Schemas) -> SchemaSource | Schema:
 class _Planner:
     """Finds the type of keys or of values.
 
-    known: that of earlier ones. payloads: how many were read to find it. lookups: the schemas of ids that they have, or
-    why there are none.
+    known: that of earlier ones. keeps_types: whether the fields of `known` keep their types, if ids select schemas.
+    payloads: how many were read to find it. lookups: the schemas of ids that they have, or why there are none.
     """
 
     decoding: DecodingOptions
@@ -110,6 +116,7 @@ class _Planner:
     sample: Sample | None
     id_samples: Sequence[Sample]
     known: pa.DataType | None
+    keeps_types: bool = False
     payloads: int = 0
     lookups: dict[SchemaId, Schema | SchemaError] = field(default_factory=dict)
 
@@ -123,15 +130,8 @@ class _Planner:
             return self._column_decoder(self._inferred(), strict=True)
         if given is not None:
             return self._reader_given(given)
-        newest = self._newest()
-        if newest is None:
-            assert self.known is not None
-            return self._column_decoder(self.known)
-        reader = self._with_known_fields(newest)
-        if reader.kind == "JSON":  # decoders of JSON do not look at the schemas of writers
-            for schema_id, schema in self._known_schemas().items():
-                warn_of_left_out(self.side, schema_id, schema, reader)
-        return self._with_reader(reader)
+        reader = self._of_subjects(SCHEMA_KINDS[name])
+        return self._of_records(SCHEMA_KINDS[name]) if reader is None else self._with_reader(reader)
 
     def _column_decoder(
         self, kind: pa.DataType, *, reader: Schema | None = None, strict: bool = False
@@ -158,62 +158,95 @@ class _Planner:
             raise ArgumentError(f"reader_schema is of kind {given.kind}; the format is {name}")
         return self._with_reader(given)
 
-    def _newest(self) -> Schema | None:
-        """Return the newest schema of the topics, or else of some records. Returns None if `known` has to do."""
+    def _of_subjects(self, kind: SchemaKind) -> Schema | None:
+        """Return the one schema that is given, or else the newest one of the topics. None if they have none."""
         if isinstance(self.schemas, Schema):
             return self.schemas
         assert self.schemas is not None
-        kind = SCHEMA_KINDS[cast(str, self.decoding.format_of(self.side))]
         found = {topic: self.schemas.newest(f"{topic}-{self.side}", kind) for topic in self.topics}
         known = {schema for schema in found.values() if schema is not None}
         if len(known) > 1:
             names = ", ".join(sorted(topic for topic, schema in found.items() if schema is not None))
             raise SchemaError(f"topics {names} have different schemas of {self.side}s: {GIVE_READER}")
-        if known and kind != "PROTOBUF":
-            return known.pop()
-        first, ids = self._sampled_writers(kind)
-        messages = {writer.message: None for writer in first if writer.message is not None}
+        if known and kind == "PROTOBUF":
+            return _of_message(known.pop(), self._message(self._first_writers(kind)))
+        return known.pop() if known else None
+
+    def _of_records(self, kind: SchemaKind) -> ColumnDecoder:
+        """Return the decoder to the type of a schema of the sampled records, with the columns that are known."""
+        counts, first = self._sampled_writers(kind)
+        if not counts:
+            if self.known is None:
+                raise self._no_schema()
+            return self._column_decoder(self.known)
+        message = self._message(first)
+        reader = self._with_known_fields(self._newest_of(counts, message, kind))
+        if self.known is not None:
+            own = payload_format(kind).read_type(reader)
+            if self.keeps_types:
+                return self._column_decoder(with_fields(self.known, own))
+            if self._loses_columns(own, reader, counts):
+                return self._column_decoder(with_fields(own, self.known))
+        if kind == "JSON":  # decoders of JSON do not look at the schemas of writers
+            for schema_id, schema in self._known_schemas().items():
+                warn_of_left_out(self.side, schema_id, schema, reader)
+        return self._with_reader(reader)
+
+    def _message(self, writers: Sequence[Writer]) -> Message | None:
+        """Return the one Protobuf message that writers name. None if they name none."""
+        messages = {writer.message for writer in writers if writer.message is not None}
         if len(messages) > 1:
             raise SchemaError(f"the {self.side}s are of {len(messages)} Protobuf messages: {GIVE_READER}")
-        if not known and not ids:
-            self._ensure_known()
-            return None
-        schema = known.pop() if known else self._newest_of(ids, [writer.schema_id for writer in first], kind)
-        for message in messages:
-            schema = replace(schema, message=message)
-        return schema
+        return messages.pop() if messages else None
 
-    def _ensure_known(self) -> None:
-        """Raise SchemaError if no record has the id of a known schema, unless the type of earlier ones is known."""
+    def _no_schema(self) -> SchemaError:
+        """Return the error of records that have no id of a known schema."""
         for error in self.lookups.values():
             if isinstance(error, SchemaError):
                 named = some_names(self.topics) or "the records"
-                raise type(error)(f"no schema is found for the {self.side}s of {named}: {error}")
-        if self.known is None:
-            raise self._undetermined(
-                f"no schema of {self.side}s is found by topic, and no record has the id of one: {GIVE_SCHEMA}"
-            )
+                return type(error)(f"no schema is found for the {self.side}s of {named}: {error}")
+        return self._undetermined(
+            f"no schema of {self.side}s is found by topic, and no record has the id of one: {GIVE_SCHEMA}"
+        )
 
-    def _sampled_writers(self, kind: SchemaKind) -> tuple[list[Writer], list[SchemaId]]:
-        """Return the writers in the first batch that has a known schema, and the ids of all known schemas."""
+    def _writers(self, sample: Sample) -> Iterator[list[tuple[Writer, int]]]:
+        """Yield the writers of each batch of a sample, with the numbers of their records, those of most first."""
+        size = 0
+        for column, headers in self._samples(sample):
+            frames = frames_of(column, headers, self.side, self._framing(), self._format())
+            counts = np.bincount(frames.groups[frames.groups >= 0], minlength=len(frames.writers))
+            order = np.argsort(-counts, kind="stable").tolist()
+            yield [(frames.writers[place], int(counts[place])) for place in order if counts[place]]
+            size += column.nbytes
+            if size >= _MAX_SAMPLE_BYTES:
+                return
+
+    def _first_writers(self, kind: SchemaKind) -> list[Writer]:
+        """Return the writers in the first batch that has a known schema. Payloads that are damaged may have others."""
+        for sample in self.id_samples:
+            for found in self._writers(sample):
+                known = [writer for writer, _ in found if self._is_known(writer.schema_id, kind)]
+                if known:
+                    return known
+        return []
+
+    def _sampled_writers(self, kind: SchemaKind) -> tuple[Counter[SchemaId], list[Writer]]:
+        """Return how many records have the id of each known schema, and the writers of the first batch with one."""
         for number, sample in enumerate(self.id_samples):
+            counts: Counter[SchemaId] = Counter()
             first: list[Writer] = []
-            ids: dict[SchemaId, None] = {}
-            size = 0
-            for column, headers in self._samples(sample):
-                frames = frames_of(column, headers, self.side, self._framing(), self._format())
-                counts = np.bincount(frames.groups[frames.groups >= 0], minlength=len(frames.writers))
-                # Those of most records first: an id of a damaged payload is rarely that of another one.
-                writers = [frames.writers[place] for place in np.argsort(-counts, kind="stable").tolist()]
-                writers = [writer for writer in writers if self._is_known(writer.schema_id, kind)]
-                first = first or writers
-                ids.update((writer.schema_id, None) for writer in writers if writer.schema_id is not None)
-                size += column.nbytes
-                if (ids and number) or size >= _MAX_SAMPLE_BYTES:
+            for found in self._writers(sample):
+                # An id of a damaged payload is rarely that of another one, so those of most records are looked up.
+                known = [(writer, count) for writer, count in found if self._is_known(writer.schema_id, kind)]
+                first = first or [writer for writer, _ in known]
+                for writer, count in known:
+                    assert writer.schema_id is not None
+                    counts[writer.schema_id] += count
+                if counts and number:
                     break
-            if ids:
-                return first, list(ids)
-        return [], []
+            if counts:
+                return counts, first
+        return Counter(), []
 
     def _is_known(self, schema_id: SchemaId | None, kind: SchemaKind) -> bool:
         if schema_id is None:
@@ -230,26 +263,23 @@ class _Planner:
     def _known_schemas(self) -> dict[SchemaId, Schema]:
         return {schema_id: found for schema_id, found in self.lookups.items() if isinstance(found, Schema)}
 
-    def _newest_of(
-        self, ids: Sequence[SchemaId], first: Sequence[SchemaId | None], kind: SchemaKind
-    ) -> Schema:
-        """Return the newest schema of these ids. If the source does not tell it, the one that has all fields.
+    def _newest_of(self, counts: Counter[SchemaId], message: Message | None, kind: SchemaKind) -> Schema:
+        """Return the newest schema that has all fields of the schema of most records.
 
-        first: the ids of the first batch, which count if the schemas of `ids` have nothing in common.
+        A newer one of another record type does not count: it would make errors of the other records.
         """
         assert self.schemas is not None
         assert not isinstance(self.schemas, Schema)
+        schemas = {one: _of_message(found, message) for one, found in self._known_schemas().items()}
+        best = most = schemas[max(counts, key=lambda schema_id: counts[schema_id])]
+        ids = [one for one in counts if schemas[one] == most or _keeps_fields(most, schemas[one])]
         try:
-            return self.schemas.newest_after(ids, kind)
-        except SchemaError:
-            schemas = [self._known_schemas()[schema_id] for schema_id in ids]
-            whole = {one for one in schemas if all(_keeps_fields(other, one) for other in schemas)}
-            if len(whole) == 1:
-                return whole.pop()
-            firsts = [schema_id for schema_id in first if schema_id is not None]
-            if len(firsts) == len(ids):
-                raise
-            return self.schemas.newest_after(firsts, kind)
+            return _of_message(self.schemas.newest_after(ids, kind), message)
+        except SchemaError:  # the source does not tell it
+            for schema_id in ids:
+                if _keeps_fields(best, schemas[schema_id]):
+                    best = schemas[schema_id]
+            return best
 
     def _with_known_fields(self, newest: Schema) -> Schema:
         """Return `newest`, or another schema of the folder that has its fields and more of those that are known.
@@ -258,15 +288,33 @@ class _Planner:
         """
         if not isinstance(self.schemas, SchemaFiles) or self.known is None:
             return newest
-        known, own = _names(self.known), _names(payload_format(newest.kind).read_type(newest))
-        best, most = newest, len(own & known)
-        for schema in self.schemas.of_kind(newest.kind) if known - own else ():
+        form = payload_format(newest.kind)
+        own = form.read_type(newest)
+        best, least = newest, len(list(lacking_fields(self.known, own)))
+        for schema in self.schemas.of_kind(newest.kind) if least else ():
             candidate = replace(schema, message=newest.message)
             with suppress(SchemaError):
-                names = _names(payload_format(newest.kind).read_type(candidate))
-                if most < len(names & known) and names <= known | own and _keeps_fields(newest, candidate):
-                    best, most = candidate, len(names & known)
+                found = form.read_type(candidate)
+                lacking = len(list(lacking_fields(self.known, found)))
+                has_others = any(lacking_fields(found, with_fields(own, self.known)))
+                if lacking < least and not has_others and _keeps_fields(newest, candidate):
+                    best, least = candidate, lacking
         return best
+
+    def _loses_columns(self, own: pa.DataType, reader: Schema, counts: Counter[SchemaId]) -> bool:
+        """Return whether sampled records have known fields that the type of the reader, `own`, would lose."""
+        assert self.known is not None
+        lacking = set(lacking_fields(self.known, own))
+        if reader.kind == "JSON" or not lacking:  # JSON is decoded without the schemas of writers
+            return False
+        for schema_id, found in self._known_schemas().items():
+            schema = replace(found, message=reader.message)
+            if schema_id in counts and not _keeps_fields(schema, reader):
+                with suppress(SchemaError):
+                    kind = payload_format(schema.kind).read_type(schema)
+                    if lacking - set(lacking_fields(self.known, kind)):
+                        return True
+        return False
 
     def _undetermined(self, message: str) -> SchemaError:
         return SchemaError(message) if self.payloads else UndeterminedTypeError(message)
@@ -301,7 +349,6 @@ class _Planner:
             size += int((part.ends - part.starts).sum())
             if size >= _MAX_SAMPLE_BYTES:
                 break
-        # Types of JSON are inferred for objects only.
         known = self.known if self.known is not None and pa.types.is_struct(self.known) else None
         if not found and known is None:
             raise self._undetermined(
@@ -317,8 +364,8 @@ class _Planner:
         return Payloads(payloads.data, payloads.starts[rows], payloads.ends[rows])
 
 
-def _names(kind: pa.DataType) -> set[str]:
-    return {found.name for found in kind} if pa.types.is_struct(kind) else set()
+def _of_message(schema: Schema, message: Message | None) -> Schema:
+    return schema if message is None else replace(schema, message=message)
 
 
 def _keeps_fields(writer: Schema, reader: Schema) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from kafkafmt.export.errors import (
     ExportError,
     NoRecordsError,
     OffsetsGoneError,
+    SchemaConflictError,
     TableConflictError,
     ensure_choice,
     ensure_count,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from kafkafmt.export.tables import DataFile, Destination, TableCommitter, TableState
     from kafkafmt.scanning.tasks import ScanTask
     from kafkafmt.types import TopicPartition
+
+_LOG = logging.getLogger(__name__)
 
 MODES = (APPEND, UPSERT)
 ON_OFFSETS_GONE = ("fail", "continue")
@@ -76,8 +80,13 @@ class ScanSource(Protocol):
         """The offsets that the scan reads, by partition. The ends are fixed at the first call."""
         ...
 
-    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> ScanSource:
-        """Return the scan of these offsets alone. Types that are inferred have the fields of the columns `known`."""
+    def continuing(
+        self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema, *, keeps_types: bool = False
+    ) -> ScanSource:
+        """Return the scan of these offsets alone. Types that are inferred have the fields of the columns `known`.
+
+        keeps_types: types of schemas that ids of records select have them with their types, too.
+        """
         ...
 
     def of_topic(self, topic: str) -> ScanSource:
@@ -227,9 +236,8 @@ def plan_table(
         table.begin(run)
         state, rest, gone = _rest(table, scan, options)
         named = _named(topic, scan)
-        scan = _scan_of_rest(scan, rest, state, options, table.location)
+        scan, columns = _scan_of_rest(named, scan, rest, table, state, options)
         is_flat = is_flattened(scan.schema, flatten=options.flatten)
-        columns = _columns(named, scan, table, state, options)
         fields = _partitioning(table, columns, state, options)
         upserts = _upserts(table, columns, state, options, is_flat=is_flat)
         if rest or state.schema is None:
@@ -266,10 +274,9 @@ def preview_table(
     state, rest, _ = _rest(table, scan, options)
     named = _named(topic, scan)
     try:
-        scan = _scan_of_rest(scan, rest, state, options, table.location)
+        scan, columns = _scan_of_rest(named, scan, rest, table, state, options)
     except NoRecordsError:
         return TablePreview(topic, table.location, rest, scan_columns(None, flatten=options.flatten), (), 0)
-    columns = _columns(named, scan, table, state, options)
     _partitioning(table, columns, state, options)
     _upserts(table, columns, state, options, is_flat=is_flattened(scan.schema, flatten=options.flatten))
     merged = merged_schema(state.schema, columns, table.location, widens=table.traits.widens)
@@ -318,24 +325,37 @@ def _named(topic: str | None, scan: ScanSource) -> str:
 
 
 def _scan_of_rest(
+    named: str,
     scan: ScanSource,
     rest: Mapping[TopicPartition, OffsetRange],
+    table: TableCommitter,
     state: TableState,
     options: ExportOptions,
-    where: str,
-) -> ScanSource:
-    """Return the scan of the offsets that the table lacks. Types that are inferred have the columns of the table.
+) -> tuple[ScanSource, pa.Schema]:
+    """Return the scan of the offsets that the table lacks, and its columns in a table.
 
-    where: the table, for messages. Raises NoRecordsError if a new table has no records to infer types from.
+    Types that are inferred have the columns of the table. A schema whose type the table cannot get is read with the
+    types of the table. Raises NoRecordsError if a new table has no records to infer types from.
     """
-    found = scan.continuing(rest, scan_columns(state.schema, flatten=options.flatten))
+    where, known = table.location, scan_columns(state.schema, flatten=options.flatten)
+    found = scan.continuing(rest, known)
     try:
         _ = found.schema
     except UndeterminedTypeError as error:
         if state.schema is None:
             raise NoRecordsError(f"{where}: {error}", where) from error
         raise
-    return found
+    columns = _columns(named, found, table, state, options)
+    try:
+        merged_schema(state.schema, columns, where, widens=table.traits.widens)
+    except SchemaConflictError as error:
+        kept = scan.continuing(rest, known, keeps_types=True)
+        same = _columns(named, kept, table, state, options)
+        if same == columns:  # no ids select the types: they are wanted
+            return found, columns
+        _LOG.warning("the table keeps its types, and values that they cannot hold are errors: %s", error)
+        return kept, same
+    return found, columns
 
 
 def _columns(

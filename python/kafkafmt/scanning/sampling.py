@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafkafmt.types import TopicPartition
 
 # From how many partitions ids of schemas are taken at most, and from how many records at each end of one.
-_MAX_PARTITIONS = 100
+_MAX_PARTITIONS = 10
 _RECORDS_AT_AN_END = 50
 
 

@@ -155,7 +155,8 @@ class ScanRequest:
     """What a scan reads.
 
     shown: the source, for people. has_end: whether timestamps have an end. wanted: the ranges within those of the
-    source; None for all. known: columns of earlier records, whose fields types that are inferred have.
+    source; None for all. known: columns of earlier records, whose fields types that are inferred have. keeps_types:
+    whether types of schemas that ids select have them with their types, too.
     """
 
     source: RecordSource
@@ -166,6 +167,7 @@ class ScanRequest:
     has_end: bool = False
     wanted: Mapping[TopicPartition, OffsetRange] | None = None
     known: pa.Schema | None = None
+    keeps_types: bool = False
 
 
 class Scan:
@@ -212,7 +214,12 @@ class Scan:
         if earlier is not None:
             id_samples.append(RecordSamples(request.source, earlier._ranges).from_start)
         return request.decoding.decoder(
-            request.columns, topics=topics, sample=first, id_samples=id_samples, known=request.known
+            request.columns,
+            topics=topics,
+            sample=first,
+            id_samples=id_samples,
+            known=request.known,
+            keeps_types=request.keeps_types,
         )
 
     def ranges(self) -> dict[TopicPartition, OffsetRange]:
@@ -262,19 +269,23 @@ class Scan:
         """
         return Scan(replace(self._request, wanted=self._within(ranges)), self._whole)
 
-    def continuing(self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema) -> Scan:
+    def continuing(
+        self, ranges: Mapping[TopicPartition, OffsetRange], known: pa.Schema, *, keeps_types: bool = False
+    ) -> Scan:
         """Return the scan of these offsets alone, which come after records with the columns `known`.
 
         Types that are inferred have the fields of these columns, and the new ones of records at these offsets: of the
         first and the last ones of each partition. Types of a schema that ids of records select are those of the newest
-        schema of such records. Other types are those of the scan.
+        schema of such records; with `keeps_types`, the fields of `known` keep their types. Other types are those of the
+        scan.
 
         Raises ScanError for other partitions than the scan has.
         """
         decoding = self._request.decoding
         if decoding is None or not any(decoding.is_of_records(side) for side in decoding.sides()):
             return self.within(ranges)
-        return Scan(replace(self._request, wanted=self._within(ranges), known=known), earlier=self)
+        wanted = self._within(ranges)
+        return Scan(replace(self._request, wanted=wanted, known=known, keeps_types=keeps_types), earlier=self)
 
     def of_topic(self, topic: str) -> Scan:
         """Return the scan of one topic. The types of its decoded columns are those of this topic alone.

@@ -375,27 +375,9 @@ def test_commit_that_failed_behind_the_manifest_when_aborted_then_is_finished_wi
     assert offsets(tmp_path) == [0, 1]
     assert content(tmp_path) == ["t-0", "t-1"]
     assert [message.partition(": ")[2] for message in caplog.messages] == [
-        f"the commit of job {one.staging[10:42]} had begun, and is finished: all of its rows are in the log directory, "
-        "also if its write raised an error or was killed"
+        f"the commit of job {one.staging[10:42]}, which writes to t, had begun, and is finished: all of its rows are "
+        "in the log directory, also if its write raised an error or was killed"
     ]
-
-
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_version_of_a_batch_write_when_its_commit_had_begun_then_the_repeated_write_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
-) -> None:
-    options = {"offsets": "dense", "txnAppId": "daily.orders", "txnVersion": 7}
-    one = job(tmp_path, *COLUMNS, **options)
-    segments = staged(one, records(0, 1))[0].segments
-    Commit(tmp_path, keeps_offsets=False)._manifest(tmp_path / one.staging, segments, one.options.transaction)
-    if not is_killed:
-        one.abort([])
-    with caplog.at_level(logging.WARNING):
-        write(tmp_path, records(0, 1), **options)
-    assert offsets(tmp_path) == [0, 1]
-    assert caplog.messages[-1].endswith("batch 7 of daily.orders was already committed: it is left out")
-    write(tmp_path, records(0, 1), **(options | {"txnVersion": 8}))
-    assert offsets(tmp_path) == [0, 1, 2, 3]
 
 
 # Streams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -261,6 +262,43 @@ def test_batch_of_a_stream_when_its_driver_died_on_another_machine_then_the_next
     commit_batch(plan, 0, records(0, 1))
     assert offsets(target) == [0, 1]
     assert len(objects(target)) == 4
+
+
+def test_batch_write_when_its_driver_died_on_another_machine_then_the_repeated_one_takes_over(
+    target: RemotePath, plan: Callable[..., SinkJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_WAIT_SECONDS", 0.0)
+    daily = {"txnAppId": "daily", "txnVersion": 7}
+    one = replace(plan(**daily), owner=Owner("elsewhere", "pid", 1, 1))
+    staged(one, records(0))
+    claim = json.dumps(vars(Owner("elsewhere", "pid", 1, 1, query="daily"))).encode()
+    store.write_file(target / one.staging / "claim.json", claim)
+    repeated = replace(plan(**daily), owner=Owner("here", "pid", 1, 1))
+    repeated.commit(staged(repeated, records(0, 1)))
+    assert offsets(target) == [0, 1]
+    assert len(objects(target)) == 4
+    save(plan, [], txnAppId="daily", txnVersion=8)
+    save(plan, records(2), txnAppId="daily", txnVersion=8)
+    assert offsets(target) == [0, 1]
+    assert len(objects(target)) == 4
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_manifest_when_its_driver_may_be_alive_then_only_its_abort_warns(
+    target: RemotePath, plan: Callable[..., SinkJob], caplog: pytest.LogCaptureFixture, *, is_aborted: bool
+) -> None:
+    one = replace(plan(txnAppId="daily", txnVersion=7), owner=Owner("elsewhere", "pid", 1, 1))
+    (result,) = staged(one, records(0, 1))
+    commit = StoreCommit(target, keeps_offsets=True)
+    manifest = commit._manifest(target / one.staging, result.segments, one.options.transaction)
+    manifest.write(target / one.staging)
+    with caplog.at_level(logging.WARNING):
+        if is_aborted:
+            one.abort([])
+        else:
+            store.recover_store(target)
+    assert offsets(target) == [0, 1]
+    assert ("the write with txnAppId daily and txnVersion 7 had begun" in caplog.text) == is_aborted
 
 
 # Killed drivers

@@ -55,7 +55,7 @@ class Commit:
     def run(self, staging: str, segments: Sequence[StagedSegment], batch: StreamBatch | None = None) -> None:
         """Move all segments to their logs, those of a partition in the order of tasks, and within a task by offset.
 
-        Does nothing for a batch that was committed before.
+        Does nothing for a batch that was committed before. Only records a batch without segments.
 
         Raises:
             DirectoryLockedError: a broker runs on the folder.
@@ -76,6 +76,8 @@ class Commit:
                 remove(path)
             elif segments:
                 self._manifest(path, segments, batch).apply(path)
+            elif batch is not None:
+                batch.note(self.folder)
             if batch is not None:
                 _remove_older(self.folder, batch.query)
 
@@ -165,13 +167,14 @@ def _finish(staging: Path, *, or_else_remove: bool) -> None:
     manifest = Manifest.read(staging)
     if manifest is not None:
         manifest.apply(staging)
-        warn_of_finished(staging)
+        names = {*manifest.replaced, *(segment.partition for segment in manifest.segments)}
+        warn_of_finished(staging, manifest.batch, names)
     elif or_else_remove:
         remove(staging)
 
 
 def _remove_older(folder: Path, query: str) -> None:
-    """Remove the staged files of failed micro-batches of a query. A query runs one micro-batch at a time."""
+    """Remove the staged files of failed batches of a query or an application, which runs one batch at a time."""
     for staging in stagings(folder):
         owner = owner_of(staging)
         if owner is not None and owner.query == query:

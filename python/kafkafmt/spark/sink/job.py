@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -39,7 +40,7 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class TaskResult(WriterCommitMessage):
-    """The segments that a successful task staged, and the id of its streaming query."""
+    """The segments that a successful task staged, and the id of its streaming query or its `txnAppId`."""
 
     task: int
     staging: str
@@ -49,13 +50,17 @@ class TaskResult(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class SinkJob:
-    """A write of a DataFrame, or of a micro-batch of a stream, to a log directory."""
+    """A write of a DataFrame, or of a micro-batch of a stream, to a log directory.
+
+    is_left_out: whether the write was already committed, so that its tasks write nothing.
+    """
 
     options: WriteOptions
     columns: InputColumns
     overwrite: bool
     staging: str
     owner: Owner | None
+    is_left_out: bool = False
 
     @classmethod
     def plan(cls, options: WriteOptions, schema: StructType, *, overwrite: bool) -> SinkJob:
@@ -70,16 +75,23 @@ class SinkJob:
                 f"{options.folder}: expected a log directory, found segments: a partition's folder"
             )
         recover(options.folder)
-        return cls(options, columns, overwrite, new_name(), Owner.here())
+        batch = options.transaction
+        is_left_out = batch is not None and batch.is_committed(options.folder)
+        return cls(options, columns, overwrite, new_name(), Owner.here(), is_left_out)
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> TaskResult:
         """Write the rows of a task to the staging folder. Raises the errors of `write_task`."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         query = None if context is None else context.getLocalProperty(_QUERY)
+        if self.options.transaction is not None:
+            query = self.options.transaction.query
         filled = (part for part in rows if len(part))
         first = next(filled, None)
         segments: Sequence[StagedSegment] = ()
+        if self.is_left_out:
+            deque(filled, maxlen=0)  # Spark expects its tasks to read all rows
+            first = None
         if first is not None:
             segments = self._staged(chain([first], filled), query)
         return TaskResult(task, self.staging, query, tuple(segments))
@@ -109,9 +121,9 @@ class SinkJob:
         batch_number: the number of a stream's micro-batch. Raises the errors of `Commit.run`.
         """
         staged = sorted((result for result in results if result.segments), key=lambda result: result.task)
-        if not staged:
-            return
         batch = self.options.transaction
+        if not staged and batch is None:
+            return
         if batch_number is not None:
             query = staged[0].query
             if query is None:
@@ -121,12 +133,14 @@ class SinkJob:
             batch = StreamBatch(query, batch_number)
         segments = [segment for result in staged for segment in result.segments]
         folder, keeps_offsets = self.options.folder, self.columns.keeps_offsets
+        staging = staged[0].staging if staged else self.staging
         if isinstance(folder, Path):
-            Commit(folder, keeps_offsets, self.overwrite).run(staged[0].staging, segments, batch)
+            Commit(folder, keeps_offsets, self.overwrite).run(staging, segments, batch)
             return
-        owner = None if self.owner is None else replace(self.owner, query=staged[0].query)
+        query = None if batch is None else batch.query
+        owner = None if self.owner is None else replace(self.owner, query=query)
         commit = StoreCommit(folder, keeps_offsets=keeps_offsets, overwrite=self.overwrite)
-        commit.run(staged[0].staging, segments, batch, owner)
+        commit.run(staging, segments, batch, owner)
 
     def abort(self, results: Sequence[TaskResult]) -> None:
         """Remove what the tasks staged, or finish the commit if it has begun."""

@@ -18,14 +18,17 @@ import contextlib
 import json
 import logging
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafkafmt._util.files import read_regular, replace_file
+from kafkafmt._util.names import some_names
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.broker_files import forget_changed
 from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, job_of, remove, sync
 from kafkafmt.storage import StoragePath, read_file, write_file
+from kafkafmt.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 _QUERY = re.compile(r"[0-9A-Za-z._-]{1,100}")
@@ -43,16 +46,20 @@ class StreamBatch:
     """A micro-batch of a stream, or a batch write with `txnAppId` and `txnVersion`.
 
     query: the id in the checkpoint of the stream, or the `txnAppId`. number: of the micro-batch, or the `txnVersion`.
+    of_application: whether it is a batch write.
     """
 
     query: str
     number: int
+    of_application: bool = False
 
     def __post_init__(self) -> None:
         parse_query(self.query)
 
     def __str__(self) -> str:
-        return f"batch {self.number} of {self.query}"
+        if self.of_application:
+            return f"the write with txnAppId {self.query} and txnVersion {self.number}"
+        return f"batch {self.number} of stream {self.query}"
 
     def is_committed(self, folder: StoragePath) -> bool:
         """Return whether this or a later batch of the query was committed to a log directory."""
@@ -72,7 +79,7 @@ class StreamBatch:
             write_file(record, data)
 
     def _record(self, folder: StoragePath) -> StoragePath:
-        return folder / f".kafkafmt-stream-{self.query}"
+        return folder / f".kafkafmt-{'application' if self.of_application else 'stream'}-{self.query}"
 
 
 @dataclass(frozen=True)
@@ -132,13 +139,21 @@ class Manifest:
         remove(staging)
 
 
-def warn_of_finished(staging: StoragePath) -> None:
-    """Log that the commit of a job was finished after its write. If the job runs again, it may add its rows again."""
+def warn_of_finished(staging: StoragePath, batch: StreamBatch | None, partitions: Iterable[str]) -> None:
+    """Log that the commit of a job was finished after its write. Without `batch`, the job may add its rows again.
+
+    partitions: the names of the folders of its partitions.
+    """
+    topics = {
+        found.topic for name in partitions if (found := TopicPartition.from_folder_name(name)) is not None
+    }
     _LOG.warning(
-        "%s: the commit of job %s had begun, and is finished: all of its rows are in the log directory, also if its "
-        "write raised an error or was killed",
+        "%s: the commit of %s had begun, and is finished: all of its rows are in the log directory, also if its write "
+        "raised an error or was killed",
         staging.parent,
-        job_of(staging.name),
+        f"job {job_of(staging.name)}, which writes to {some_names(sorted(topics))},"
+        if batch is None
+        else batch,
     )
 
 

@@ -184,7 +184,7 @@ def _transaction(given: Options, *, streaming: bool) -> StreamBatch | None:
         raise ValueError(f"option {found[0]}: a stream numbers its batches; expected it with a batch write")
     if len(found) == 1:
         raise ValueError(f"option {found[0]}: expected both {' and '.join(_OF_TRANSACTIONS)}")
-    return StreamBatch(*(given[name] for name in _OF_TRANSACTIONS))
+    return StreamBatch(given["txnAppId"], given["txnVersion"], of_application=True)
 
 
 def _folder(given: Options) -> StoragePath:

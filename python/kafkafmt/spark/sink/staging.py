@@ -55,7 +55,7 @@ class StagedSegment:
 
 @dataclass(frozen=True)
 class Owner:
-    """The process of a job's driver. `query` is the id of a streaming query."""
+    """The process of a job's driver. `query` is the id of a streaming query, or a `txnAppId`."""
 
     boot: str
     namespace: str

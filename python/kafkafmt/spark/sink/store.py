@@ -12,7 +12,8 @@ once, also at the same time: it never deletes an object that it has copied.
 
 Stores list an object as soon as it is written (S3, Google Cloud Storage, Azure). So a claim replaces the lock: a driver
 writes its claim, and then lists the claims of others. Of two drivers, at least one sees the other. It removes its claim
-and tries again later. A restarted stream takes the claim of its former driver over after a minute.
+and tries again later. A restarted stream takes the claim of its former driver over after a minute, and so does a batch
+write that of a former one with its `txnAppId`.
 """
 
 from __future__ import annotations
@@ -147,6 +148,8 @@ class StoreCommit:
     ) -> None:
         """Copy the segments to their logs. Does nothing for a batch that was committed before.
 
+        Only records a batch without segments.
+
         Raises BlockingIOError if another driver commits for a long time; else as `Commit.run`.
         """
         staging = self._folder / name
@@ -161,6 +164,10 @@ class StoreCommit:
                 (staging / _CLAIM).stat()  # raises FileNotFoundError if another driver has removed this job
                 manifest.write(staging)
                 manifest.apply(staging)
+            else:
+                if batch is not None:
+                    batch.note(self._folder)
+                _remove(staging)
         if query is not None:
             for other in _stagings(self._folder):
                 if (found := _owner_of(other, _files(other))) is not None and found.query == query:
@@ -216,18 +223,24 @@ def recover_store(folder: RemotePath, *, remove_staging: bool = False) -> None:
 
 
 def _finish(staging: RemotePath, *, removes: bool) -> None:
-    """Apply the manifest of a job. Without one remove the job, if it is dead or if `removes` is set."""
+    """Apply the manifest of a job. Without one remove the job, if it is dead or if `removes` is set.
+
+    A driver that may be alive applies its manifest itself, too, so there is no warning then.
+    """
     files = _files(staging)
     if _APPLIED in files:
         _remove(staging)
-    elif MANIFEST in files:
+        return
+    is_over = removes or not files or ((owner := _owner_of(staging, files)) is not None and owner.is_dead())
+    if MANIFEST in files:
         try:
             manifest = StoreManifest.read(staging)
         except FileNotFoundError:  # its driver is alive, and has finished meanwhile
             return
         manifest.apply(staging)
-        warn_of_finished(staging)
-    elif removes or not files or ((owner := _owner_of(staging, files)) is not None and owner.is_dead()):
+        if is_over:
+            warn_of_finished(staging, manifest.batch, {segment.partition for segment in manifest.segments})
+    elif is_over:
         _remove(staging)
 
 
