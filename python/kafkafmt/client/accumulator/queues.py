@@ -24,8 +24,8 @@ class BatchQueues:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # An RLock has no public method that returns its owner; `threading.Condition` uses this one, too. An owner that is
-        # stored after `acquire` would be missing for a signal handler that runs between the two steps.
+        # An RLock has no public method that returns its owner; `threading.Condition` uses this one, too. An owner that
+        # is stored after `acquire` would be missing for a signal handler that runs between the two steps.
         self.is_locked_here: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         # The last batch of each partition, while it is open for records.
         self.open: dict[TopicPartition, ProducerBatch] = {}
