@@ -8,6 +8,7 @@ import socket
 import struct
 import tracemalloc
 from collections import deque
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
+from kafkafmt.convert.chunks import ChunkMemory
+from kafkafmt.log import Segment
+from kafkafmt.records.range import RecordsRange
 from records.samples import (
     DAY,
     EVERY_KIND,
@@ -466,19 +470,46 @@ def test_construction_when_a_header_under_the_crc_was_changed_to_be_dropped_then
             lazy(bytes(data), first_offset=10)
 
 
-def test_lazy_when_the_file_shrinks_while_sending_then_an_error_and_no_padding(tmp_path):
-    path = tmp_path / "log"
+def open_active(path):
+    return Segment(path, is_active=True).open()
+
+
+@contextmanager
+def range_of_active(path):
+    with open_active(path) as records:
+        yield RecordsRange(records, 0, records.end_position)
+
+
+@pytest.mark.parametrize("shares_memory", [False, True])
+@pytest.mark.parametrize("open_records", [kf.FileRecords, open_active, range_of_active])
+def test_lazy_when_the_file_shrinks_while_sending_then_an_error_and_no_padding(
+    open_records, shares_memory, tmp_path
+):
+    path = tmp_path / f"{0:020}.log"
     data = batches_of(2000)
     path.write_bytes(data)
-    with kf.FileRecords(path) as source:
+    with open_records(path) as source:
         records = kf.LazyDownConvertRecords(source, 1, chunk_size=10_000)
-        send, sink = records.to_send(), Sink(5000)
+        send, sink = records.to_send(ChunkMemory(10_000) if shares_memory else None), Sink(5000)
         send.write_to(sink)
         os.truncate(path, len(data) // 2)
         with pytest.raises(EOFError, match="file truncated"):
             deque(iter(lambda: send.write_to(sink), 0), maxlen=0)
+        assert send.error is None
+        assert not send.completed
     rows = rows_of(bytes(sink.taken))
     assert rows == converted_rows(data, 1)[: len(rows)]
+
+
+def test_lazy_when_an_active_segment_ends_within_a_batch_then_padding_and_no_error(tmp_path):
+    path = tmp_path / f"{0:020}.log"
+    data = batches_of(2000)
+    path.write_bytes(data[:-10])
+    with open_active(path) as source:
+        sink = Sink(5000)
+        send = kf.LazyDownConvertRecords(source, 1, chunk_size=10_000).to_send()
+        deque(iter(lambda: send.write_to(sink), 0), maxlen=0)
+        assert send.completed
 
 
 def test_lazy_when_the_file_is_large_then_memory_follows_the_chunk(tmp_path):

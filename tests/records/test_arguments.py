@@ -126,6 +126,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: kf.MemoryRecords(np.array([object()])),
         "data: expected a buffer of bytes, found ndarray of Python objects",
     ),
+    "data of structures": (
+        lambda: kf.MemoryRecords(np.zeros(1, [("number", "i4"), ("object", "O")])),
+        "data: expected a buffer of bytes, found ndarray of Python objects",
+    ),
     "filesystem": (
         lambda: kf.RemoteRecords(None, "x"),  # type: ignore[arg-type]
         "filesystem: expected a pyarrow.fs.FileSystem, found NoneType",

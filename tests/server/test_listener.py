@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import socket
 import ssl
 import subprocess
@@ -22,6 +24,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from endpoints.raw_client import SECONDS, RawClient
 from kafkafmt.convert.fetch_response import FetchResponse
+from kafkafmt.records.file import FileRecords
 from kafkafmt.server.api_versions import ApiVersionsApi
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.down_conversion_memory import Lease
@@ -93,6 +96,43 @@ def test_client_when_its_certificate_is_refused_then_the_reason_is_a_warning_onc
     (event,) = (one for one in events if one["event"] == "TLS failed")
     assert event["log_level"] == "warning"
     assert event["error"].startswith("CERTIFICATE_VERIFY_FAILED: self-signed certificate")
+
+
+def test_server_when_a_file_of_records_is_truncated_then_logs_an_error_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(100))
+
+    class Truncated:
+        """Begins to send a file that has become shorter since it was opened."""
+
+        async def answer(self, request: Request, lease: Lease) -> tuple[FetchResponse, list[int]]:
+            message = FetchMessage[request.version](error_code=0, responses=[])
+            pieces = encode_fetch_response(request.correlation_id, message, [])
+            with FileRecords(path) as records:
+                os.truncate(path, 0)
+                records.write_to(io.BytesIO())
+            return FetchResponse(pieces), [0]
+
+    def fetch(address: tuple[str, int]) -> None:
+        with RawClient(address) as client, pytest.raises(ConnectionError):
+            client.ask(FetchRequest[7](max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=[]), 7)
+
+    async def main() -> None:
+        work = BatchWork()
+        service = Service.within(ServerOptions(), {}, Truncated(), work, Metrics())
+        with listen("127.0.0.1", 0) as listener:
+            server = Server(listener, service, None)
+            serving = asyncio.create_task(server.serve())
+            await asyncio.to_thread(fetch, server.address)
+            server.drain()
+            await serving
+        work.close()
+
+    with structlog.testing.capture_logs() as events:
+        asyncio.run(main())
+    (event,) = (one for one in events if one["log_level"] == "error")
+    message = f"{path}: file truncated: expected 100 bytes at position 0, found its end"
+    assert (event["event"], event["error"]) == ("connection failed", message)
 
 
 def ask(address: tuple[str, int]) -> None:

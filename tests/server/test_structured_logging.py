@@ -211,3 +211,43 @@ for level in ("info", "error"):
         ("error", "something else"),
         ("error", "something else"),
     ]
+
+
+def test_kafka_python_when_credentials_or_certificates_are_refused_then_it_stays_an_error() -> None:
+    program = """
+import logging
+from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+from kafkafmt.server.structured_logging import configure_logs
+
+configure_logs("json", "info")
+for error in (
+    SaslAuthenticationFailedError("refused"),
+    KafkaConnectionError("Handshake failed: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
+    KafkaConnectionError("Handshake failed: [SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred"),
+    KafkaConnectionError("refused"),
+    ConnectionResetError(104, "Connection reset by peer"),
+):
+    logging.getLogger("kafka.net.manager").error("Connection failed: %s", error)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    levels = [json.loads(line)["level"] for line in run.stderr.splitlines()]
+    assert levels == ["error", "error", "warning", "warning", "warning"]
+
+
+def test_kafka_python_when_an_error_is_logged_as_a_warning_then_other_handlers_have_the_error() -> None:
+    program = """
+import logging
+from kafkafmt.server.structured_logging import configure_logs
+
+configure_logs("json", "info")
+levels = []
+class Other(logging.Handler):
+    def emit(self, record):
+        levels.append((record.levelname, hasattr(record, "times")))
+logging.getLogger().addHandler(Other())
+logging.getLogger("kafka.net.manager").error("Connection failed: %s", "refused")
+print(levels)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(run.stderr)["level"] == "warning"
+    assert run.stdout == "[('ERROR', False)]\n"

@@ -23,6 +23,7 @@ def flat_view(data: Buffer) -> memoryview:
         raise BufferError(
             f"data: expected a C-contiguous buffer, found {type(data).__name__} with gaps or another order"
         )
-    if view.format == "O":
+    # The format of a structured array is its types, each before the name of its field: `T{O:name:l:size:}`.
+    if any("O" in types for types in view.format.split(":")[::2]):
         raise TypeError(f"data: expected a buffer of bytes, found {type(data).__name__} of Python objects")
     return view.cast("B").toreadonly()

@@ -1,4 +1,8 @@
-"""Estimators of a producer's compression ratio, per topic and codec (KIP-126), and their names in options."""
+"""Estimators of a producer's compression ratio, per topic and codec (KIP-126), and their names in options.
+
+A signal handler that appends may call an estimator within another call of its thread, so the locks are re-entrant. That
+is safe: no step of a call leaves its data incomplete. At most, the outer call overwrites what the inner one observed.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +69,7 @@ class CompressionRatioEstimator:
         self.deteriorating_step = deteriorating_step
         self.contingency_factor = contingency_factor
         self._ratios: dict[tuple[str, Codec], float] = {}
-        self._lock = threading.RLock()  # a signal handler may append during a call
+        self._lock = threading.RLock()
 
     def estimate(self, topic: str, codec: CodecLike) -> float:
         """Return the expected ratio of the next batch."""
@@ -117,7 +121,7 @@ class RecentRatioEstimator:
         _check_factor(contingency_factor)
         self.contingency_factor = contingency_factor
         self._ratios: defaultdict[tuple[str, Codec], deque[float]] = defaultdict(lambda: deque(maxlen=latest))
-        self._lock = threading.RLock()  # a signal handler may append during a call
+        self._lock = threading.RLock()
 
     def estimate(self, topic: str, codec: CodecLike) -> float:
         """Return the expected ratio of the next batch."""

@@ -71,7 +71,8 @@ class TopicLimits:
         self._max_age_ms = max_age_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._limits: dict[str, _Limit] = {}
-        self._lock = threading.RLock()  # a signal handler may call `want` during a call
+        # Re-entrant as those of estimators: `want` of a signal handler adds at most the limit that the outer call adds.
+        self._lock = threading.RLock()
         self._next_due_ms = 0.0  # before this time `ask` has nothing to do
 
     def want(self, topic: str) -> None:

@@ -84,8 +84,9 @@ class ConvertedChunks:
     that, it is returned in parts. Each chunk owns its bytes: its memory is used again only after no reference to the
     chunk is left. With `reuse_memory` all chunks share one buffer, and a view is valid until the next one is requested.
 
-    Raises KafkaFormatError for a batch that is damaged or cannot be converted, after all chunks before it. Raises
-    ValueError if two threads request a chunk at the same time. The conversion adds its statistics to `stats`.
+    Raises KafkaFormatError for a batch that is damaged or cannot be converted, after all chunks before it. Then raises
+    EOFError, which is also an OSError, if the file of the records has become shorter than their end. Raises ValueError
+    if two threads request a chunk at the same time. The conversion adds its statistics to `stats`.
 
     With `memory` the buffer comes from there, and a view is valid until the next request or `release`. The source and
     working memory of a chunk are freed as soon as it is made. After `release` only the position of the next chunk is
@@ -134,6 +135,8 @@ class ConvertedChunks:
         try:
             while self._error is None:
                 if self._run is None and (self._is_over or not self._read()):
+                    if self._position < self._records.end_position:
+                        self._records.ensure_reaches(self._records.end_position)
                     raise StopIteration
                 if output := self._convert_run():
                     return output

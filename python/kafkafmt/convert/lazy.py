@@ -220,6 +220,7 @@ class LazyDownConvertRecords(Records):
         try:
             run = next(self.source.runs(self._start, run_bytes=size, reuse_memory=True), None)
             if run is None:
+                self.source.ensure_reaches(self._first_end)
                 raise_truncated(self._start, size)
             converter.convert(run)
         except KafkaFormatError as error:

@@ -81,6 +81,9 @@ class SegmentRecords(SegmentRange, Closing):
     crashed. In other segments they raise CorruptRecordError, as does an incomplete batch before a valid one, whose
     length is wrong. If `end` is given, the bytes before it may end within a batch.
 
+    A local file that has become shorter is read in the same way: a broker truncates the active segment when it follows
+    another leader.
+
     size_in_bytes: the listed size of the file; no byte after it is read.
     """
 

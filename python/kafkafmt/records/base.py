@@ -120,6 +120,12 @@ class Records(ColumnReads, ABC):
         0.
         """
 
+    def ensure_reaches(self, end: int) -> None:
+        """Raise EOFError, which is also an OSError, if a local file has become shorter than `end` bytes.
+
+        Other records raise it when they are read.
+        """
+
     def extend(self) -> None:
         """Set the end to the current end of a local file. Other records keep the end they were opened with."""
         self.__dict__.pop("valid_bytes", None)

@@ -12,6 +12,7 @@ import operator
 import os
 import socket
 import ssl
+from pathlib import PurePath
 from typing import Any, NoReturn, Protocol
 
 COPY_BYTES = 128 * 1024
@@ -111,10 +112,10 @@ def _no_channel(channel: Any, *taken: Any) -> TypeError:
     return TypeError(f"{_EXPECTED}; found {found}{_FOR_ASYNCIO if _is_asyncio_writer(channel) else ''}")
 
 
-def write_file(channel: Any, descriptor: int, position: int, length: int) -> int:
+def write_file(channel: Any, descriptor: int, position: int, length: int, path: PurePath) -> int:
     """Offer bytes of a file to a channel once; return how many it took. A plain socket gets them by sendfile.
 
-    Raises TruncatedFileError if the file ends at or before `position`.
+    path: the file, for the error. Raises TruncatedFileError if the file ends at or before `position`.
     """
     if not length:
         return 0
@@ -123,11 +124,14 @@ def write_file(channel: Any, descriptor: int, position: int, length: int) -> int
             taken = os.sendfile(channel.fileno(), descriptor, position, length)
         except BlockingIOError:
             return 0
-        return taken or raise_truncated(position, length)
+        return taken or raise_truncated(position, length, path)
     data = os.pread(descriptor, min(length, COPY_BYTES), position)
-    return write_bytes(channel, memoryview(data)) if data else raise_truncated(position, length)
+    return write_bytes(channel, memoryview(data)) if data else raise_truncated(position, length, path)
 
 
-def raise_truncated(position: int, length: int) -> NoReturn:
+def raise_truncated(position: int, length: int, path: PurePath | None = None) -> NoReturn:
     """Raise TruncatedFileError for a file that ended before `length` bytes from `position` were read."""
-    raise TruncatedFileError(f"file truncated: expected {length} bytes at position {position}, found its end")
+    file = "" if path is None else f"{path}: "
+    raise TruncatedFileError(
+        f"{file}file truncated: expected {length} bytes at position {position}, found its end"
+    )

@@ -121,11 +121,13 @@ class FileRecords(Records, Closing):
             position = run.end_position
             yield run
         if position < self.end_position:  # a batch is incomplete, zeros follow, or bytes are gone
-            size = os.fstat(self.fileno()).st_size
-            if size < self.end_position:
-                raise TruncatedFileError(
-                    f"{self.path}: file truncated: expected {self.end_position} bytes, found {size}"
-                )
+            self.ensure_reaches(self.end_position)
+
+    def ensure_reaches(self, end: int) -> None:
+        """Raise EOFError, which is also an OSError, if the file has become shorter than `end` bytes."""
+        size = os.fstat(self.fileno()).st_size
+        if size < end:
+            raise TruncatedFileError(f"{self.path}: file truncated: expected {end} bytes, found {size}")
 
     def is_zero_from(self, position: int) -> bool:
         """Return whether all bytes from `position` on are zeros. Holes in the file are not read."""
@@ -155,7 +157,7 @@ class FileRecords(Records, Closing):
         Raises EOFError if the file has become shorter.
         """
         position, end = self._range(position, length)
-        return write_file(channel, self.fileno(), position, end - position)
+        return write_file(channel, self.fileno(), position, end - position, self.path)
 
 
 def check_range(start: int, end: int | None) -> None:

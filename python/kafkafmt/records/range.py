@@ -31,6 +31,10 @@ class RecordsRange(Records):
         """Read up to `size` bytes from `position` in the source."""
         return self._source.read_at(position, size, memory)
 
+    def ensure_reaches(self, end: int) -> None:
+        """Raise EOFError as the source does, if that has become shorter."""
+        self._source.ensure_reaches(end)
+
     def write_to(self, channel: Any, position: int | None = None, length: int | None = None) -> int:
         """Write bytes from `position` to a channel, as the other records do; return how many it took."""
         position, end = self._range(position, length)

@@ -16,6 +16,7 @@ import structlog
 
 from kafkafmt._util.addresses import address_family, host_and_port
 from kafkafmt._util.descriptors import max_connections
+from kafkafmt.records.channel import TruncatedFileError
 from kafkafmt.server.connection import Connection
 from kafkafmt.server.errors import RefusedError, RequestError
 from kafkafmt.server.options import ServerOptions
@@ -150,6 +151,8 @@ class Server:
         except ssl.SSLError as error:
             self.service.metrics.connection_refused("tls")
             self._log_tls(error, stream)
+        except TruncatedFileError as error:  # an EOFError of the served data, not of the connection
+            _log.error("connection failed", error=str(error))
         except (ConnectionError, TimeoutError, EOFError) as error:
             _log.debug("connection ended", error=str(error))
         except (RefusedError, RequestError) as error:

@@ -15,6 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Hashable
+from copy import copy
 from io import StringIO
 from typing import TextIO
 
@@ -37,13 +38,15 @@ _DROPPED = (
     "%s: Abort (%s)",
     "Rebalance listener ",
 )
-# Its errors that are usual while a broker restarts: it connects again.
+# Its errors that are usual while a broker restarts: it connects again. Refused credentials stay errors. So do errors of
+# TLS, except for a connection that is closed.
 _LOWERED = (
     "%s: Connection lost: ",
     "Connection failed: ",
     "Metadata refresh: failed ",
     "Error sending %s to node %s ",
 )
+_TLS_ERROR = re.compile(r"\[SSL: (?!UNEXPECTED_EOF)")
 _MAX_CLIENT_ID = 200  # characters: clients choose it, and each line about them contains it
 
 
@@ -65,7 +68,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel) -> None:
         if log_format == "json"
         else [_with_visible_event, text_renderer]
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
@@ -130,11 +133,19 @@ class RateLimitedLog:
         return times + 1
 
 
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not generic before Python 3.11
+    """Passes copies of records to its filters: a filter that changes a record must not change it for other handlers."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        return super().handle(copy(record))
+
+
 class _RateLimitedClients(logging.Filter):
     """Limits the log records of clients of brokers as `RateLimitedLog` does. Those with the same text are one kind.
 
     Numbers in the text of kafka-python do not count. If a broker is down, each client of a gateway tries to connect
-    several times a second. kafka-python's errors of connections that it opens again are warnings here.
+    several times a second. kafka-python's errors of connections that it opens again are warnings here. A record is
+    changed for this, so it must be a copy.
     """
 
     def __init__(self) -> None:
@@ -147,7 +158,7 @@ class _RateLimitedClients(logging.Filter):
         elif record.name.startswith(_KAFKA_PYTHON) and record.levelno >= logging.WARNING:
             if str(record.msg).startswith(_DROPPED):
                 return False
-            if str(record.msg).startswith(_LOWERED):
+            if str(record.msg).startswith(_LOWERED) and _may_pass(record):
                 record.levelno, record.levelname = logging.WARNING, "WARNING"
                 if not logging.getLogger().isEnabledFor(logging.WARNING):
                     return False
@@ -157,6 +168,14 @@ class _RateLimitedClients(logging.Filter):
         times = self._limited_log.count((record.name, kind))
         record.__dict__["times"] = times
         return times > 0
+
+
+def _may_pass(record: logging.LogRecord) -> bool:
+    """Return whether kafka-python may succeed when it tries again, by the error in the record."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    if any(getattr(one, "retriable", True) is False for one in arguments):
+        return False
+    return _TLS_ERROR.search(record.getMessage()) is None
 
 
 def bind_connection(connection: int, client: str) -> None:

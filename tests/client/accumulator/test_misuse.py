@@ -12,6 +12,7 @@ import pytest
 from kafka.structs import TopicPartition as KafkaTopicPartition
 
 import kafkafmt as kf
+from _kafkafmt.batches.scan import scan
 from client.accumulator.partitions import (
     DAY,
     TP,
@@ -25,6 +26,7 @@ from client.accumulator.partitions import (
 )
 from kafkafmt import BufferExhaustedError, MemoryBudget, RecentRatioEstimator
 from kafkafmt.client.accumulator import AccumulatorOptions, ProducerBatch, RecordAccumulator
+from kafkafmt.client.accumulator.raw_batches import RequestLimits
 
 FAILED = RuntimeError("failed")
 
@@ -314,7 +316,24 @@ def append_column(accumulator: RecordAccumulator) -> None:
     accumulator.append_columns(TP, np.array([DAY]), None, None, now_ms=0)
 
 
-@pytest.mark.parametrize("append_one", [append, append_column])
+def append_batch(accumulator: RecordAccumulator) -> None:
+    builder = kf.RecordBatchBuilder()
+    builder.append(DAY, None, b"value")
+    run = scan(builder.build())[0]
+    accumulator.append_batches(TP, run, request_limits=RequestLimits(1, 2**20), now_ms=0)
+
+
+@pytest.mark.parametrize("append_one", [append, append_column, append_batch])
+def test_append_when_the_thread_holds_the_lock_then_refused_and_no_memory_is_held(append_one):
+    accumulator = accumulator_of(buffer_memory=1000, max_block_ms=3_600_000)
+    accumulator.budget.reserve(900)  # a wait for memory would never end
+    with accumulator._queues.lock, pytest.raises(RuntimeError, match="must not append; let it set a flag"):
+        append_one(accumulator)
+    assert accumulator.budget.held_bytes == 900
+    assert not accumulator.has_incomplete
+
+
+@pytest.mark.parametrize("append_one", [append, append_column, append_batch])
 def test_append_when_a_signal_handler_raises_anywhere_then_no_memory_is_lost(append_one):
     steps = 0
     while steps < 500:
@@ -323,7 +342,7 @@ def test_append_when_a_signal_handler_raises_anywhere_then_no_memory_is_lost(app
 
         def interrupt(frame, event, argument):
             nonlocal left
-            if frame.f_code.co_name in ("_reserve_memory", "_reserve", "_try_reserve"):
+            if frame.f_code.co_name in ("_reserve_memory", "_reserve", "_try_reserve", "_enqueue"):
                 frame.f_trace_opcodes = True
                 if event == "opcode":
                     left -= 1

@@ -24,7 +24,8 @@ class BatchQueues:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # Returns whether this thread holds the lock.
+        # An RLock has no public method that returns its owner; `threading.Condition` uses this one, too. An owner that
+        # is stored after `acquire` would be missing for a signal handler that runs between the two steps.
         self.is_locked_here: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         # The last batch of each partition, while it is open for records.
         self.open: dict[TopicPartition, ProducerBatch] = {}
@@ -37,12 +38,16 @@ class BatchQueues:
     @property
     def lock(self) -> threading.RLock:
         """The lock of the queues, for a `with` statement. Raises RuntimeError if this thread holds it."""
+        self.ensure_unlocked_here()
+        return self._lock
+
+    def ensure_unlocked_here(self) -> None:
+        """Raise RuntimeError if this thread holds the lock."""
         if self.is_locked_here():
             raise RuntimeError(
                 "this thread is in another call of this accumulator: a signal handler or a callback must not append; "
                 "let it set a flag"
             )
-        return self._lock
 
     def __bool__(self) -> bool:
         """Return whether batches wait."""

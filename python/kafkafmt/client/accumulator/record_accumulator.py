@@ -323,6 +323,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
 
     def _append_batches(self, batches: RawBatches, max_block_ms: float | None) -> RecordSpan:
         """Append batches to the last waiting request of their partition, or begin a new request."""
+        self._queues.ensure_unlocked_here()  # with the lock, neither a wait for memory nor its release is possible
         try:
             self._reserve(batches, batches.size_in_bytes, max_block_ms)
             with self._queues.lock:
