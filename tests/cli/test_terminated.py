@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,21 @@ def test_convert_when_terminated_then_cleans_up_and_has_the_status_of_sigterm(tm
     assert not list(target.glob("**/*.tmp"))
 
 
+@contextmanager
+def usual_handlers() -> Iterator[None]:
+    """Give the signals the handlers of a process in the foreground: in the background SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_block_when_a_signal_was_caught_before_then_it_ends(number: signal.Signals) -> None:
     # kafka-python catches every exception while it reads a socket.
     ended: list[bool] = []
-    with interrupted_by_signals():
+    with usual_handlers(), interrupted_by_signals():
         with suppress(KeyboardInterrupt):
             signal.raise_signal(number)
         with ended_by_signals(lambda: ended.append(True)):

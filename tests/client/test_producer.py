@@ -313,7 +313,6 @@ def test_what_kafka_python_refuses_is_refused(
 @pytest.mark.parametrize(
     "options",
     [
-        {"unknown": 1},
         {"compression_type": "brotli"},
         {"acks": 1, "enable_idempotence": True},
         {"delivery_timeout_ms": 10, "linger_ms": 20},

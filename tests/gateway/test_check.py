@@ -172,7 +172,7 @@ def test_configuration_when_a_gateway_runs_then_applies(users_gateway: EndpointP
 
 @pytest.mark.broker
 def test_check_then_tells_brokers_releases_and_limits(broker: Broker) -> None:
-    broker.create_topic("checked", 1)
+    broker.create_topic("visible", 1)
     done = run_process("gateway", f"kafka://{broker.bootstrap}", "--check", "--advertise", "localhost:9192")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

@@ -5,6 +5,8 @@ The encoder does not compress: its caller passes a codec's function to `_build`.
 
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBuffer_Release, PyObject_CheckBuffer
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
@@ -55,14 +57,32 @@ cdef bytes encoded_key(str key):
         raise ValueError(f"headers: expected keys that UTF-8 can encode, found {key!r}: {error.reason}") from None
 
 
-cdef int64_t timestamp_of(timestamp) except? -1:
+cdef inline int64_t timestamp_of(timestamp) except? -1:
+    """Do as `as_milliseconds` does. The error of a number that is too large names the argument."""
+    cdef int overflow = 0
+    cdef int64_t number
+    if PyLong_CheckExact(timestamp):  # without a `try`, which takes time for each record
+        number = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
+        if not overflow:
+            return number
+    return checked_timestamp(timestamp)
+
+
+cdef int64_t checked_timestamp(timestamp) except? -1:
     try:
         return as_milliseconds(timestamp, milliseconds)
     except OverflowError:
         raise OverflowError(f"timestamp: expected a number of at most 64 bits, found {timestamp!r}") from None
 
 
-cdef int32_t field_bytes(source, const uint8_t** data, Py_buffer* view, str name) except? -1:
+cdef inline int32_t field_bytes(source, const uint8_t** data, Py_buffer* view, str name) except? -1:
+    """Do as `held_bytes` does. Errors name the field."""
+    if source is None or (PyBytes_CheckExact(source) and PyBytes_GET_SIZE(source) <= INT32_MAX):
+        return held_bytes(source, data, view, name)  # raises no error
+    return checked_bytes(source, data, view, name)
+
+
+cdef int32_t checked_bytes(source, const uint8_t** data, Py_buffer* view, str name) except? -1:
     """Do as `held_bytes` does. Errors name the field. Some objects, such as numpy's, raise ValueError for gaps."""
     try:
         return held_bytes(source, data, view, name)
