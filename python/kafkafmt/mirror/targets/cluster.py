@@ -460,10 +460,9 @@ class ClusterTarget(Target):
         else:
             targets = np.concatenate([future.outcome(0).offsets for future in sent.futures])
             firsts = targets[np.cumsum(sent.counts) - sent.counts]
-            if (lost := known.first_lost(firsts, sent.counts)) is not None:
+            if (lost := known.add(sent.sources, firsts, sent.counts)) is not None:
                 self._meet_lost(topic_partition, lost)
                 return None
-            known.add(sent.sources, firsts, sent.counts)
         self._count(topic_partition, sent)
         return None
 
