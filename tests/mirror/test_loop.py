@@ -15,7 +15,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import EpochAt, PartitionError, SourceTopic, Target
+from kafkafmt.mirror.protocols import PartitionError, Reached, SourceTopic, Target
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics, Unreached
 from kafkafmt.mirror.upkeep import TopicUpkeep
@@ -136,8 +136,10 @@ class RewoundSource(DirectorySource):
         self.is_rewound = True
         return {PARTITION}
 
-    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
-        return 5 if self.is_rewound else offset
+    def kept_ends(
+        self, reached: Mapping[TopicPartition, Reached]
+    ) -> dict[TopicPartition, int | PartitionError]:
+        return dict.fromkeys(reached, 5)
 
 
 def mirror_to(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import kafka.errors as kafka_errors
 import structlog
 
+from kafkafmt._util.descriptors import max_open_logs
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, Target
+from kafkafmt.mirror.protocols import FROM_START, PartitionError, Reached, Source, Target
 from kafkafmt.mirror.statistics import Stopped
 from kafkafmt.types import TopicPartition
 
@@ -33,14 +35,59 @@ class Beginnings:
     failed: set[TopicPartition] = field(default_factory=set)
     is_first: bool = True
 
-    def position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
-        """Return where a partition continues, and begin it there at the target; or why it is stopped."""
-        gone: OffsetsGone | None = None
+    def positions(
+        self, bounds: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, int | Stopped]:
+        """Return where partitions continue, and begin them there at the target; or why they are stopped."""
+        found: dict[TopicPartition, int | Stopped] = {}
+        # The source compares many partitions with few requests. A folder can have the logs of so many open at a time.
+        most = max(max_open_logs(), 1)
+        left = list(bounds)
+        for first in range(0, len(left), most):
+            found |= self._positions_of({one: bounds[one] for one in left[first : first + most]})
+        return found
+
+    def _positions_of(
+        self, bounds: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, int | Stopped]:
+        resumed = {one: self._resumed(one, low) for one, (low, _) in bounds.items()}
+        reached = {one: found for one, found in resumed.items() if isinstance(found, Reached)}
+        kept = self.source.kept_ends(reached) if reached else {}
+        positions: dict[TopicPartition, int | Stopped] = {}
+        for one, (low, high) in bounds.items():
+            found = resumed[one]
+            positions[one] = (
+                found if isinstance(found, Stopped) else self._begun(one, low, high, found, kept.get(one))
+            )
+        return positions
+
+    def _resumed(self, topic_partition: TopicPartition, low: int) -> Reached | int | Stopped | None:
+        """Return what the target has of a partition; `FROM_START`, or None, as `Target.resume_offset`."""
         try:
             self.target.identify(topic_partition, self.source.topic_id(topic_partition))
-            position = self.target.resume_offset(topic_partition)
-            if position is not None and position != FROM_START:
-                position = self._kept_position(topic_partition, position)
+            offset = self.target.resume_offset(topic_partition)
+            if offset is None or offset == FROM_START:
+                return offset
+            return Reached(offset, self.target.last_epoch(topic_partition))
+        except (PartitionError, KafkaFormatError) as error:
+            return Stopped(topic_partition, low, str(error))
+
+    def _begun(
+        self,
+        topic_partition: TopicPartition,
+        low: int,
+        high: int,
+        resumed: Reached | int | None,
+        kept: int | PartitionError | None,
+    ) -> int | Stopped:
+        """Begin a partition at the target. Return where, or why it is stopped."""
+        gone: OffsetsGone | None = None
+        try:
+            position = (
+                self._kept_position(topic_partition, resumed, kept)
+                if isinstance(resumed, Reached)
+                else resumed
+            )
             if position is None and self.options.beginning == "committed":
                 position = self.source.committed(topic_partition)
             if position is None:
@@ -62,14 +109,17 @@ class Beginnings:
             return Stopped(topic_partition, low, str(error))
         return position
 
-    def _kept_position(self, topic_partition: TopicPartition, position: int) -> int:
-        """Return where the mirror continues after `position` was reached: before it, if the source has lost records.
+    def _kept_position(
+        self, topic_partition: TopicPartition, reached: Reached, kept: int | PartitionError | None
+    ) -> int:
+        """Return where the mirror continues after `reached`: before it, if the source has lost records.
 
         Raises PartitionError if the target cannot have the source's new records after those that the source has lost.
         """
-        last = self.target.last_epoch(topic_partition)
-        kept = self.source.kept_end(topic_partition, position, last)
-        if kept >= position:
+        if isinstance(kept, PartitionError):
+            raise kept
+        position, last = reached
+        if kept is None or kept >= position:
             return position
         if not self.target.rewind(topic_partition, kept):
             expected = "records" if last is None else f"leader epoch {last.leader_epoch}"

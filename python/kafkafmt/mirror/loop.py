@@ -216,11 +216,12 @@ class Mirror:
             left = set(admitted).difference(self._target.acquire(admitted))
             if left:
                 self._begin_due = time.monotonic() + _RETRY_SECONDS
-            positions = {
-                one: Stopped(one, bounds[0], *refused[one.topic])
-                if one.topic in refused
-                else self._beginnings.position(one, *bounds)
-                for one, bounds in self._source.bounds(sorted({*new} - left)).items()
+            bounds = self._source.bounds(sorted({*new} - left))
+            positions = self._beginnings.positions(
+                {one: bounds[one] for one in bounds if one.topic not in refused}
+            )
+            positions |= {
+                one: Stopped(one, bounds[one][0], *refused[one.topic]) for one in bounds.keys() - positions
             }
             self._target.make_durable()
         except kafka_errors.RetriableError as error:

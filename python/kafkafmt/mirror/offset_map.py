@@ -173,7 +173,8 @@ class PartitionMap:
 
     def _least(self, targets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return target offsets with the least possible ones in place of those that are not known."""
-        least, end = targets.copy(), self.target_end or 0
+        least: NDArray[np.int64] = targets.copy()
+        end = self.target_end or 0
         for number, count in enumerate(counts.tolist()):
             if least[number] < 0:
                 least[number] = end
