@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
 
 PARTITION = TopicPartition("t", 0)
+OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 @dataclass
@@ -34,6 +36,11 @@ class Log:
     end: int = 0
     keeps_partitions: bool = True
     is_offset_lost: bool = False  # the broker has the batch, but the producer does not know where
+
+    topic_id: UUID = OLD
+
+    def topic_ids(self, _: object) -> dict[str, UUID]:
+        return {"t": self.topic_id}
 
     def end_offset(self, _: TopicPartition) -> int:
         return self.end
@@ -145,3 +152,26 @@ def test_partition_when_acknowledgements_have_no_offset_then_has_lost_nothing_an
     assert again.resume_offset(PARTITION) == 40
     again.begin(PARTITION, 40)  # does not stop because of records after the end of the map
     assert again.take_unknown_records() == {}
+
+
+def test_topic_when_it_was_created_again_just_before_the_mirror_ends_then_the_next_one_sends_all_records(
+    tmp_path: Path,
+) -> None:
+    log, store = Log(), Store()
+    target = target_of(log, store, tmp_path)
+    target._topic_ids["t"] = OLD
+    target.begin(PARTITION, 0)
+    for base_offset in (0, 10, 20):
+        target.take(PARTITION, whole_batches(batch(base_offset)))
+    assert list(target.advance()) == []
+    target.make_durable()
+    log.topic_id, log.end = NEW, 5  # of another producer
+    target.take(PARTITION, whole_batches(batch(30)))
+    assert list(target.advance()) == []
+    target.finish([PARTITION])
+    target.make_durable()
+    again = target_of(log, store, tmp_path)
+    again._topic_ids["t"] = NEW
+    assert again.resume_offset(PARTITION) == 0
+    again.begin(PARTITION, 0)
+    assert again.statistics.possibly_doubled == 15

@@ -229,7 +229,7 @@ class ClusterTarget(Target):
             self._offsets.partition(one).target_topic_id == str(target_id) for one in others
         )
         for one, (start, end) in self._cluster.bounds(() if is_begun else others).items():
-            if end > start:
+            if self._records_after(one, start, end):
                 self._meet_unknown_records(
                     topic_partition,
                     (start, end),
@@ -367,6 +367,8 @@ class ClusterTarget(Target):
     def _meet_lost(self, topic_partition: TopicPartition, first: int) -> None:
         """Let a partition begin again, because the target has lost its records from this offset of the target on."""
         known = self._offsets.partition(topic_partition)
+        if self._identify_recreated(topic_partition, known):
+            first = 0
         _log.warning(
             "the target has lost records while they were mirrored, and they are mirrored again: its topic was created "
             "again, or its log was truncated",
@@ -378,6 +380,21 @@ class ClusterTarget(Target):
         self._lost_from[topic_partition] = first
         self._lost.add(topic_partition)
         self._topics.pop(topic_partition.topic, None)  # `prepare` then reads the id of the topic again
+
+    def _identify_recreated(self, topic_partition: TopicPartition, known: PartitionMap) -> bool:
+        """Keep the id of the target's topic in the map, if it was created again: it has records of this mirror.
+
+        So the next start continues, if this mirror ends before the partition begins again.
+        """
+        try:
+            found = self._cluster.topic_ids([topic_partition.topic]).get(topic_partition.topic)
+        except kafka_errors.KafkaError as error:
+            _log.debug("the id of a topic could not be read", topic=topic_partition.topic, error=str(error))
+            return False
+        if found is None or known.target_topic_id in (None, str(found)):
+            return False
+        known.identify_target(str(found))
+        return True
 
     def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         taken = self._lost.intersection(topic_partitions)
