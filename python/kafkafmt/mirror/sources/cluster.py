@@ -193,7 +193,7 @@ class ClusterSource(Source):
 
     def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets, or else the first offset. They are read again after some time."""
-        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+        if self._group and time.monotonic() - self._looked_at > _LOOK_SECONDS:
             try:
                 for one, offset in self._cluster.group_offsets(self._group).items():
                     self._reached[one] = max(offset, self._reached.get(one, 0))

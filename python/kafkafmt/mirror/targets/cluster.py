@@ -237,12 +237,7 @@ class ClusterTarget(Target):
                     f"deleted and created again: expected topic id {known.target_topic_id}, found {target_id}, "
                     "or --append",
                 )
-        _log.warning(
-            "a topic was created again at the target, and is mirrored again from its start",
-            partition=str(topic_partition),
-            topic_id=str(target_id),
-            earlier_topic_id=known.target_topic_id,
-        )
+        _warn_of_recreated(topic_partition, known, target_id)
         if self._sender.keeps_partitions:
             known.truncate(0)
         else:  # the map does not have the offset at which the mirror began
@@ -393,6 +388,7 @@ class ClusterTarget(Target):
             return False
         if found is None or known.target_topic_id in (None, str(found)):
             return False
+        _warn_of_recreated(topic_partition, known, found)
         known.identify_target(str(found))
         return True
 
@@ -485,6 +481,15 @@ class ClusterTarget(Target):
 
     def _count(self, topic_partition: TopicPartition, sent: Sent) -> None:
         self.statistics.count(topic_partition, sent.moved, sent.way, sent.max_timestamp)
+
+
+def _warn_of_recreated(topic_partition: TopicPartition, known: PartitionMap, target_id: UUID) -> None:
+    _log.warning(
+        "a topic was created again at the target, and is mirrored again from its start",
+        partition=str(topic_partition),
+        topic_id=str(target_id),
+        earlier_topic_id=known.target_topic_id,
+    )
 
 
 def failure_message(error: Exception) -> str:
