@@ -15,7 +15,7 @@ from kafkafmt.mirror.admission import Admission
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import SourceTopic, Target
+from kafkafmt.mirror.protocols import EpochAt, Reached, SourceTopic, Target
 from kafkafmt.mirror.sources.assigned import AssignedClusterSource
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.upkeep import TopicUpkeep
@@ -164,3 +164,38 @@ def test_topic_when_its_configuration_is_hidden_then_it_is_not_known_and_deletes
     cluster: Any = HidingCluster()
     source = AssignedClusterSource(cluster, options.selection, options, None)
     assert source.topics() == {"t": SourceTopic(TopicConfig(1, KEPT), is_known=False)}
+
+
+class ShorterConsumer(IdleConsumer):
+    """Of a log that was truncated from offset 900 on, and ends at 950."""
+
+    def epoch_ends(self, asked: Mapping[Any, int]) -> dict[Any, tuple[int, int]]:
+        return dict.fromkeys(asked, (0, 900))
+
+    def end_offsets(self, asked: Iterable[Any]) -> dict[Any, int]:
+        return dict.fromkeys(asked, 950)
+
+
+class LongerCluster(OneTopicCluster):
+    """As it was at the start."""
+
+    def bounds(
+        self, partitions: Iterable[TopicPartition], **_: object
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 1000))
+
+
+def test_goal_when_the_log_has_lost_its_end_then_is_the_end_that_it_has_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster.RawConsumer", ShorterConsumer)
+    options = MirrorOptions(
+        parse_address("kafka://source:9092"), tmp_path, follows=False, shares_partitions=False
+    )
+    cluster: Any = LongerCluster()
+    source = AssignedClusterSource(cluster, options.selection, options, None)
+    assert source.goals() == {PARTITION: 1000}
+    assert source.kept_ends({PARTITION: Reached(1000, EpochAt(1000, 0))}) == {PARTITION: 900}
+    assert source.goals() == {PARTITION: 950}
+    source.seek(PARTITION, 950)
+    assert source.is_at_end(PARTITION)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-import kafka.errors as kafka_errors
 import pytest
 from kafka.structs import OffsetAndMetadata
 
-from kafkafmt.mirror.protocols import EpochAt, PartitionError
+from kafkafmt.mirror.protocols import EpochAt, PartitionError, Reached
 from kafkafmt.mirror.sources.log_epochs import LogEpochs
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
@@ -22,22 +22,36 @@ class Consumer:
 
     ends: ClassVar[dict[int, tuple[int, int]]] = {0: (0, 20), 1: (1, 100), 2: (2, 180)}
 
-    def epoch_end(self, _: object, leader_epoch: int) -> tuple[int, int] | None:
-        return self.ends.get(leader_epoch)
+    def __init__(self) -> None:
+        self.requests: list[list[Any]] = []
 
-    def committed(self, *_: object, **__: object) -> OffsetAndMetadata:
-        return OffsetAndMetadata(150, "", 1)
+    def epoch_ends(self, epochs: Mapping[Any, int]) -> dict[Any, tuple[int, int] | None]:
+        self.requests.append(list(epochs))
+        return {one: self.ends.get(epoch) for one, epoch in epochs.items()}
+
+    def committed_offsets(self, partitions: Iterable[Any], **_: object) -> dict[Any, OffsetAndMetadata]:
+        self.requests.append(list(partitions))
+        return dict.fromkeys(partitions, OffsetAndMetadata(150, "", 1))
 
 
 class RefusedConsumer(Consumer):
     """Of a broker before 2.1, which answers only brokers."""
 
-    def epoch_end(self, _: object, leader_epoch: int) -> tuple[int, int] | None:
-        raise kafka_errors.ClusterAuthorizationFailedError
+    ends: ClassVar[dict[int, tuple[int, int]]] = {}
+
+
+class GrownConsumer(Consumer):
+    """Of a log that was truncated, and has grown since then in the same epoch."""
+
+    ends: ClassVar[dict[int, tuple[int, int]]] = {1: (1, 400)}
 
 
 def epochs_of(consumer: Any = None, *, has_group: bool = True) -> LogEpochs:
     return LogEpochs(consumer or Consumer(), has_group=has_group)
+
+
+def kept_end(epochs: LogEpochs, offset: int, last: EpochAt | None = None) -> int | PartitionError:
+    return epochs.kept_ends({PARTITION: Reached(offset, last)})[PARTITION]
 
 
 @pytest.mark.parametrize(
@@ -54,12 +68,12 @@ def epochs_of(consumer: Any = None, *, has_group: bool = True) -> LogEpochs:
 def test_kept_end_when_the_epoch_ended_before_then_is_that_end(
     offset: int, last: EpochAt | None, kept: int
 ) -> None:
-    assert epochs_of().kept_end(PARTITION, offset, last) == kept
+    assert kept_end(epochs_of(), offset, last) == kept
 
 
 def test_epoch_when_batches_were_read_then_is_that_of_the_batch_at_an_offset_or_before_the_position() -> None:
     epochs = epochs_of()
-    assert epochs.kept_end(PARTITION, 150, EpochAt(150, 2)) == 150
+    assert kept_end(epochs, 150, EpochAt(150, 2)) == 150
     epochs.begin(PARTITION, 150)
     assert epochs.epoch_at(PARTITION, 150) == 2  # nothing was read yet
     for base_offset, epoch in ((160, 2), (170, 4), (180, 4)):
@@ -72,15 +86,40 @@ def test_epoch_when_batches_were_read_then_is_that_of_the_batch_at_an_offset_or_
     assert epochs.epoch_at(PARTITION, 160) == -1
 
 
-def test_log_when_the_consumer_went_back_and_no_epoch_is_known_then_the_partition_stops() -> None:
-    epochs = epochs_of(RefusedConsumer())
-    assert epochs.kept_end(PARTITION, 150, None) == 150
+@pytest.mark.parametrize("consumer_of", [RefusedConsumer, GrownConsumer])
+def test_log_when_the_consumer_went_back_and_no_epoch_tells_where_to_then_the_partition_stops(
+    consumer_of: type[Consumer],
+) -> None:
+    epochs = epochs_of(consumer_of())
+    assert kept_end(epochs, 150) == 150
+    epochs.begin(PARTITION, 150)
     assert not epochs.is_rewound(PARTITION, whole_batches(batch(150)), 150)
     assert epochs.is_rewound(PARTITION, whole_batches(batch(145)), 150)
     assert epochs.take_rewound() == {PARTITION}
-    with pytest.raises(PartitionError, match="truncated before offset 150, and continues with offset 145"):
-        epochs.kept_end(PARTITION, 150, None)
+    for _ in range(2):  # also if it is tried again
+        assert "truncated before offset 150, and continues with offset 145" in str(kept_end(epochs, 150))
     assert epochs.take_rewound() == set()
+
+
+def test_log_when_a_loss_was_found_then_stays_known_until_the_partition_begins() -> None:
+    """The target may refuse it, or reload its map because another partition could not begin."""
+    epochs = epochs_of(has_group=False)
+    epochs.begin(PARTITION, 140)
+    epochs.add(PARTITION, whole_batches(batch(140, partition_leader_epoch=1)))
+    assert epochs.is_rewound(PARTITION, whole_batches(batch(100)), 150)
+    assert [kept_end(epochs, at) for at in (150, 150, 100, 150)] == [100, 100, 100, 100]
+    assert epochs.has_lost(PARTITION)
+    epochs.begin(PARTITION, 100)
+    assert not epochs.has_lost(PARTITION)
+    assert epochs.epoch_at(PARTITION, 100) == 1
+    assert kept_end(epochs, 100) == 100
+
+
+def test_logs_when_many_are_compared_then_all_are_in_one_request_of_a_kind() -> None:
+    consumer = Consumer()
+    reached = {TopicPartition("t", number): Reached(150, None) for number in range(100)}
+    assert set(epochs_of(consumer).kept_ends(reached).values()) == {100}
+    assert [len(request) for request in consumer.requests] == [100, 100]
 
 
 def test_log_when_a_partition_comes_back_then_what_was_read_is_known_beyond_the_last_commit() -> None:
@@ -88,6 +127,6 @@ def test_log_when_a_partition_comes_back_then_what_was_read_is_known_beyond_the_
     epochs.begin(PARTITION, 150)
     epochs.add(PARTITION, whole_batches(batch(170, partition_leader_epoch=2)))
     epochs.revoke(PARTITION)
-    assert epochs.kept_end(PARTITION, 200, None) == 200  # the commit alone would say 100
+    assert kept_end(epochs, 200) == 200  # the commit alone would say 100
     epochs.forget(PARTITION)
-    assert epochs.kept_end(PARTITION, 200, None) == 100
+    assert kept_end(epochs, 200) == 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import EpochAt, PartitionError, SourceTopic, Target
+from kafkafmt.mirror.protocols import PartitionError, Reached, SourceTopic, Target
 from kafkafmt.mirror.sources.directory import DirectorySource
 from kafkafmt.mirror.statistics import Statistics, Unreached
 from kafkafmt.mirror.upkeep import TopicUpkeep
@@ -61,6 +61,16 @@ class NeverReadyTarget(RefusingTarget):
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
         self.on_attempt()
         raise UnansweredError("topic t could not be created")
+
+
+class StillSource(DirectorySource):
+    """Must not be asked any more once the mirror is to end, as its brokers may be gone."""
+
+    is_ending = False
+
+    def bounds(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        assert not self.is_ending
+        return super().bounds(topic_partitions)
 
 
 class FailingTarget(Target):
@@ -125,6 +135,37 @@ class NotingTarget(FailingTarget):
         """As if it were there."""
 
 
+class LosingTarget(FailingTarget):
+    """Loses its records from offset 3 on while it takes them, or at the end, and then can create no topics."""
+
+    on_loss: Callable[[], None]
+    is_lost_at_end = False
+    has_lost: bool | None = None
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        if self.has_lost is not None:
+            self.on_loss()
+            raise UnansweredError("topic t could not be created")
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        if self.is_lost_at_end:
+            self.on_loss()
+        else:
+            self.has_lost = True
+
+    def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        if self.has_lost is None:
+            self.has_lost = True
+
+    def pending(self, topic_partition: TopicPartition) -> int | None:
+        return None if self.has_lost is None else 3
+
+    def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        taken = topic_partitions if self.has_lost else ()
+        self.has_lost = self.has_lost and False
+        return taken
+
+
 class RewoundSource(DirectorySource):
     """Loses its records from offset 5 on, once they were read."""
 
@@ -136,8 +177,10 @@ class RewoundSource(DirectorySource):
         self.is_rewound = True
         return {PARTITION}
 
-    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
-        return 5 if self.is_rewound else offset
+    def kept_ends(
+        self, reached: Mapping[TopicPartition, Reached]
+    ) -> dict[TopicPartition, int | PartitionError]:
+        return dict.fromkeys(reached, 5)
 
 
 def mirror_to(
@@ -188,14 +231,38 @@ def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_lat
 def test_partition_when_it_could_not_be_begun_until_a_mirror_that_follows_ends_then_is_unreached(
     tmp_path: Path,
 ) -> None:
-    mirror = mirror_to(NeverReadyTarget, tmp_path, follows=True)
+    mirror = mirror_to(NeverReadyTarget, tmp_path, StillSource, follows=True)
     target: Any = mirror._target
-    target.on_attempt = mirror.end
+    source: Any = mirror._source
+
+    def end() -> None:
+        source.is_ending = True
+        mirror.end()
+
+    target.on_attempt = end
     with logged_events("kafkafmt.mirror.loop") as logged:
         mirror.run()
     assert mirror.statistics.unreached == [Unreached(PARTITION, 0, 10)]
     assert mirror.statistics.lag == {PARTITION: 10}
     assert "a partition could not be started until the mirror ended" in [line["event"] for line in logged]
+
+
+@pytest.mark.parametrize("is_lost_at_end", [True, False])
+def test_partition_when_it_must_begin_again_then_is_unreached_after_what_the_target_has_only_if_it_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost_at_end: bool
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.loop._RETRY_SECONDS", 0)
+    mirror = mirror_to(LosingTarget, tmp_path, follows=True)
+    target: Any = mirror._target
+    target.is_lost_at_end = is_lost_at_end
+    target.on_loss = mirror.end
+    with logged_events("kafkafmt.mirror.loop") as logged:
+        mirror.run()
+    event = "a partition could not be started again until the mirror ended"
+    assert [line["event"] for line in logged if "until the mirror" in line["event"]] == [event] * (
+        not is_lost_at_end
+    )
+    assert mirror.statistics.unreached == ([] if is_lost_at_end else [Unreached(PARTITION, 3, 10)])
 
 
 def test_partition_when_its_source_loses_records_that_were_mirrored_then_begins_again_before_them(

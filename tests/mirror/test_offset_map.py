@@ -134,14 +134,28 @@ def test_map_when_its_target_offsets_descend_then_truncating_leaves_the_records_
     assert offsets.take_changes() == {0: MappedRange(0, 0, 0), 200: None}
 
 
-def test_map_when_target_offsets_go_back_then_finds_the_first_one_and_takes_none() -> None:
+def test_map_when_target_offsets_go_back_then_returns_the_first_one_and_takes_none() -> None:
     offsets = PartitionMap([MappedRange(0, 0, 200)])
     sources, counts = np.array([200, 210, 220]), np.array([10, 10, 10])
-    assert offsets.first_lost(np.array([200, 215, 225]), counts) is None
-    assert offsets.first_lost(np.array([200, 3, 13]), counts) == 3
-    with pytest.raises(ValueError, match="200 or more that ascend, found 150"):
-        offsets.add(sources, np.array([150, 160, 170]), counts)
+    assert offsets.add(sources, np.array([200, 3, 13]), counts) == 3
+    assert offsets.add(sources, np.array([150, 160, 170]), counts) == 150
+    assert offsets.add(sources, np.array([200, -1, 215]), counts) == 215
     assert offsets.take_changes() == {}
+    assert offsets.add(sources, np.array([200, 215, 225]), counts) is None
+
+
+def test_map_when_target_offsets_are_not_known_then_has_its_end_and_sends_readers_before_them() -> None:
+    offsets = PartitionMap([MappedRange(0, 0, 100)])
+    assert offsets.add(np.array([100, 110, 120]), np.array([100, -1, 125]), np.array([10, 10, 10])) is None
+    assert [offsets.look_up(at) for at in (105, 115, 120, 125)] == [105, 110, 125, 130]
+    offsets.close()
+    assert offsets.is_closed
+    offsets.take_changes()
+    assert offsets.add(np.array([130]), np.array([-1]), np.array([5])) is None
+    assert (offsets.end, offsets.target_end, offsets.look_up(132)) == (135, 140, 135)
+    offsets.close()  # other records may be before the last one
+    assert not offsets.is_closed
+    assert offsets.take_changes() == {135: MappedRange(135, 140, 0)}
 
 
 def test_pieces_of_sides_that_count_alike_are_one() -> None:

@@ -365,10 +365,19 @@ class ConsumerControl:
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> Any:
         """Request the committed offset of a partition; None if there is none. metadata: as OffsetAndMetadata."""
-        self._check_group()
         (partition,) = _partitions_of([partition])
-        found = self._coordinator.fetch_committed_offsets([partition], timeout_ms=timeout_ms).get(partition)
+        found = self.committed_offsets([partition], timeout_ms).get(partition)
         return found if metadata or found is None else found.offset
+
+    def committed_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Request the committed offsets of partitions, without those that have none."""
+        self._check_group()
+        found: dict[TopicPartition, OffsetAndMetadata] = self._coordinator.fetch_committed_offsets(
+            _partitions_of(partitions), timeout_ms=timeout_ms
+        )
+        return found
 
     def _check_group(self) -> None:
         if self.config["api_version"] < (0, 8, 1):

@@ -6,46 +6,96 @@ records at their offsets. It then names an end of their leader epoch that is bef
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
+from kafka.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafka.structs import TopicPartition
+    from kafka.future import Future
 
     from kafkafmt.client.control_plane import ControlPlane
 
+log = logging.getLogger(__name__)
+
 _CONSUMER = -1
 
+# The last epoch up to the given one that has records, and the offset after them; None if that is not known.
+EpochEnds = dict[TopicPartition, tuple[int, int] | None]
 
-def request_epoch_end(
-    control: ControlPlane, partition: TopicPartition, leader_epoch: int, timeout_ms: float | None = None
-) -> tuple[int, int] | None:
-    """Ask the leader of a partition for the last epoch up to `leader_epoch` with records, and the offset after them.
 
-    Return None if it knows no such epoch. Raises KafkaError, which is a RetriableError if the leader is not known.
+def request_epoch_ends(
+    control: ControlPlane, epochs: Mapping[TopicPartition, int], timeout_ms: float | None = None
+) -> EpochEnds:
+    """Ask the leaders of partitions for the last epoch up to the given one that has records, and the offset after them.
+
+    Each leader gets one request. The value is None if the leader knows no such epoch, or refuses to answer, as brokers
+    before 2.1 refuse it to consumers.
+
+    Raises RetriableError, also if a leader is not known.
     """
-    node_id = control.cluster.leader_for_partition(partition)
-    if node_id is None or node_id < 0:
-        control.request_metadata()
-        raise kafka_errors.LeaderNotAvailableError(f"{partition.topic}-{partition.partition}")
-    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    asked = topic.OffsetForLeaderPartition(
-        partition=partition.partition, current_leader_epoch=-1, leader_epoch=leader_epoch
+    led = defaultdict[int, list[TopicPartition]](list)
+    for partition in epochs:
+        node_id = control.cluster.leader_for_partition(partition)
+        if node_id is None or node_id < 0:
+            control.request_metadata()
+            raise kafka_errors.LeaderNotAvailableError(f"{partition.topic}-{partition.partition}")
+        led[node_id].append(partition)
+    sent = [
+        (node_id, control.send(_request({one: epochs[one] for one in partitions}), node_id))
+        for node_id, partitions in led.items()
+    ]
+    found: EpochEnds = dict.fromkeys(epochs)
+    for node_id, future in sent:
+        found.update(_ends_of(control, node_id, future, timeout_ms))
+    return found
+
+
+def _request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+    of_topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics = defaultdict[str, list[Any]](list)
+    for (topic, number), epoch in epochs.items():
+        asked = of_topic.OffsetForLeaderPartition(
+            partition=number, current_leader_epoch=-1, leader_epoch=epoch
+        )
+        topics[topic].append(asked)
+    return OffsetForLeaderEpochRequest(
+        replica_id=_CONSUMER,
+        topics=[of_topic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
-    request = OffsetForLeaderEpochRequest(
-        replica_id=_CONSUMER, topics=[topic(topic=partition.topic, partitions=[asked])]
-    )
+
+
+def _ends_of(control: ControlPlane, node_id: int, future: Future, timeout_ms: float | None) -> EpochEnds:
     try:
-        response = control.wait(control.send(request, node_id), timeout_ms)
+        response = control.wait(future, timeout_ms)
     except kafka_errors.UnknownBrokerIdError:
         control.request_metadata()
         raise kafka_errors.LeaderNotAvailableError(f"broker {node_id}") from None
-    (found,) = response.topics[0].partitions
+    except kafka_errors.RetriableError:
+        raise
+    except kafka_errors.KafkaError as error:
+        log.debug("the ends of leader epochs could not be read from broker %s: %s", node_id, error)
+        return {}
+    return {
+        TopicPartition(answer.topic, found.partition): _end_of(control, answer.topic, found)
+        for answer in response.topics
+        for found in answer.partitions
+    }
+
+
+def _end_of(control: ControlPlane, topic: str, found: Any) -> tuple[int, int] | None:
     error = kafka_errors.for_code(found.error_code)
     if error is not kafka_errors.NoError:
         control.request_metadata()
-        raise error(f"{partition.topic}-{partition.partition}")
+        if issubclass(error, kafka_errors.RetriableError):
+            raise error(f"{topic}-{found.partition}")
+        log.debug(
+            "the end of a leader epoch of %s-%s could not be read: %s", topic, found.partition, error.__name__
+        )
+        return None
     epoch = -1 if found.leader_epoch is None else int(found.leader_epoch)
     return None if epoch < 0 or found.end_offset < 0 else (epoch, int(found.end_offset))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kafka.consumer.fetcher import ConsumerRecord
 
 from kafkafmt.client.base_consumer import BaseConsumer
-from kafkafmt.client.leader_epochs import request_epoch_end
+from kafkafmt.client.leader_epochs import EpochEnds, request_epoch_ends
 from kafkafmt.client.partition_batches import BatchOptions, PartitionBatches
 from kafkafmt.client.raw_option import with_raw_option
 
@@ -125,11 +125,9 @@ class RawConsumer(BaseConsumer):
         position = self._state_of(partition).position
         return -1 if position is None else int(position.leader_epoch)
 
-    def epoch_end(
-        self, partition: TopicPartition, leader_epoch: int, timeout_ms: float | None = None
-    ) -> tuple[int, int] | None:
-        """Request where the records of a leader epoch end (KIP-320): see `request_epoch_end`."""
-        return request_epoch_end(self._control, partition, leader_epoch, self._timeout_ms(timeout_ms))
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int], timeout_ms: float | None = None) -> EpochEnds:
+        """Request where the records of leader epochs end (KIP-320): see `request_epoch_ends`."""
+        return request_epoch_ends(self._control, epochs, self._timeout_ms(timeout_ms))
 
     def _poll_records(
         self, timeout_ms: float, max_records: int | None

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-import kafka.errors as kafka_errors
 import structlog
 
+from kafkafmt._util.descriptors import max_open_logs
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import FROM_START, PartitionError, Source, Target
+from kafkafmt.mirror.protocols import FROM_START, PartitionError, Reached, Source, Target
 from kafkafmt.mirror.statistics import Stopped
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
+
+
+class Unbegun(NamedTuple):
+    """A partition that could not begin, or must begin again.
+
+    reached: the source's offset that the target has reached; None if it is not known.
+    end: of the source, at the last attempt; None if it is not known.
+    has_begun: whether the partition must begin again.
+    is_tried: whether an attempt has failed.
+    """
+
+    reached: int | None = None
+    end: int | None = None
+    has_begun: bool = False
+    is_tried: bool = False
 
 
 @dataclass
@@ -30,17 +47,65 @@ class Beginnings:
     source: Source
     target: Target
     gone: list[OffsetsGone] = field(default_factory=list)
-    failed: set[TopicPartition] = field(default_factory=set)
+    failed: dict[TopicPartition, Unbegun] = field(default_factory=dict)
     is_first: bool = True
+    _resumed_at: dict[TopicPartition, int] = field(default_factory=dict)  # by the attempt that is under way
 
-    def position(self, topic_partition: TopicPartition, low: int, high: int) -> int | Stopped:
-        """Return where a partition continues, and begin it there at the target; or why it is stopped."""
-        gone: OffsetsGone | None = None
+    def positions(
+        self, bounds: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, int | Stopped]:
+        """Return where partitions continue, and begin them there at the target; or why they are stopped."""
+        self._resumed_at.clear()
+        found: dict[TopicPartition, int | Stopped] = {}
+        # The source compares many partitions with few requests. A folder can have the logs of so many open at a time.
+        most = max(max_open_logs(), 1)
+        left = list(bounds)
+        for first in range(0, len(left), most):
+            found |= self._positions_of({one: bounds[one] for one in left[first : first + most]})
+        return found
+
+    def _positions_of(
+        self, bounds: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, int | Stopped]:
+        resumed = {one: self._resumed(one, low) for one, (low, _) in bounds.items()}
+        reached = {one: found for one, found in resumed.items() if isinstance(found, Reached)}
+        kept = self.source.kept_ends(reached) if reached else {}
+        positions: dict[TopicPartition, int | Stopped] = {}
+        for one, (low, high) in bounds.items():
+            found = resumed[one]
+            positions[one] = (
+                found if isinstance(found, Stopped) else self._begun(one, low, high, found, kept.get(one))
+            )
+        return positions
+
+    def _resumed(self, topic_partition: TopicPartition, low: int) -> Reached | int | Stopped | None:
+        """Return what the target has of a partition; `FROM_START`, or None, as `Target.resume_offset`."""
         try:
             self.target.identify(topic_partition, self.source.topic_id(topic_partition))
-            position = self.target.resume_offset(topic_partition)
-            if position is not None and position != FROM_START:
-                position = self._kept_position(topic_partition, position)
+            offset = self.target.resume_offset(topic_partition)
+            if offset is None or offset == FROM_START:
+                return offset
+            self._resumed_at[topic_partition] = offset
+            return Reached(offset, self.target.last_epoch(topic_partition))
+        except (PartitionError, KafkaFormatError) as error:
+            return Stopped(topic_partition, low, str(error))
+
+    def _begun(
+        self,
+        topic_partition: TopicPartition,
+        low: int,
+        high: int,
+        resumed: Reached | int | None,
+        kept: int | PartitionError | None,
+    ) -> int | Stopped:
+        """Begin a partition at the target. Return where, or why it is stopped."""
+        gone: OffsetsGone | None = None
+        try:
+            position = (
+                self._kept_position(topic_partition, resumed, kept)
+                if isinstance(resumed, Reached)
+                else resumed
+            )
             if position is None and self.options.beginning == "committed":
                 position = self.source.committed(topic_partition)
             if position is None:
@@ -62,14 +127,17 @@ class Beginnings:
             return Stopped(topic_partition, low, str(error))
         return position
 
-    def _kept_position(self, topic_partition: TopicPartition, position: int) -> int:
-        """Return where the mirror continues after `position` was reached: before it, if the source has lost records.
+    def _kept_position(
+        self, topic_partition: TopicPartition, reached: Reached, kept: int | PartitionError | None
+    ) -> int:
+        """Return where the mirror continues after `reached`: before it, if the source has lost records.
 
         Raises PartitionError if the target cannot have the source's new records after those that the source has lost.
         """
-        last = self.target.last_epoch(topic_partition)
-        kept = self.source.kept_end(topic_partition, position, last)
-        if kept >= position:
+        if isinstance(kept, PartitionError):
+            raise kept
+        position, last = reached
+        if kept is None or kept >= position:
             return position
         if not self.target.rewind(topic_partition, kept):
             expected = "records" if last is None else f"leader epoch {last.leader_epoch}"
@@ -95,13 +163,44 @@ class Beginnings:
         # With `latest`, partitions that appear later begin at their start: all their records are new.
         return high if self.options.beginning == "latest" and self.is_first else low
 
+    def unbegun(self, topic_partition: TopicPartition, committed: int | None) -> Unbegun:
+        """Return how far a partition is that must begin again. committed: by this run; None if nothing was."""
+        known = (committed, self.target.pending(topic_partition))
+        reached = min((offset for offset in known if offset is not None), default=None)
+        lag = None if reached is None else self.source.lag(topic_partition, reached)
+        end = None if reached is None or lag is None else reached + lag
+        return Unbegun(reached, end, has_begun=True)
+
+    def fail(
+        self,
+        topic_partitions: Collection[TopicPartition],
+        bounds: Mapping[TopicPartition, tuple[int, int]],
+    ) -> None:
+        """Note that partitions could not begin. bounds: of the source, as far as they are known."""
+        earlier = {one: self.failed.get(one, Unbegun()) for one in topic_partitions}
+        reached = {one: self._resumed_at.get(one, found.reached) for one, found in earlier.items()}
+        unknown = [one for one, offset in reached.items() if offset is None and one in bounds]
+        for one, offset in self.source.reached_by_others(unknown).items() if unknown else ():
+            reached[one] = max(offset, bounds[one][0])
+        self.failed = {
+            one: Unbegun(
+                reached[one], bounds[one][1] if one in bounds else found.end, found.has_begun, is_tried=True
+            )
+            for one, found in earlier.items()
+        }
+
     def ends_of_failed(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offset that earlier runs have reached, and the end, of the partitions in `failed`."""
-        if not self.failed:
-            return {}
-        try:
-            bounds = self.source.bounds(sorted(self.failed))
-            return {one: (self.source.committed(one) or low, end) for one, (low, end) in bounds.items()}
-        except kafka_errors.KafkaError as error:
-            _log.warning("the offsets of partitions that were not started are not known", error=str(error))
-            return {}
+        """Return the offset that was reached, and the end, of the partitions in `failed`, as far as they are known."""
+        return {
+            one: (found.reached, found.end)
+            for one, found in self.failed.items()
+            if found.reached is not None and found.end is not None
+        }
+
+    def failures(self) -> dict[TopicPartition, str]:
+        """Return what to report of partitions in `failed` that were tried, if the mirror ends."""
+        return {
+            one: f"a partition could not be started {'again ' if found.has_begun else ''}until the mirror ended"
+            for one, found in self.failed.items()
+            if found.is_tried
+        }

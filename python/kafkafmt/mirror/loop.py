@@ -141,7 +141,7 @@ class Mirror:
         for one in topic_partitions:
             self._assigned.discard(one)
             self._never_started.discard(one)
-            self._beginnings.failed.discard(one)
+            self._beginnings.failed.pop(one, None)
             self._full.discard(one)
             self._committed.pop(one, None)
             self.statistics.stopped.pop(one, None)
@@ -194,8 +194,9 @@ class Mirror:
             self._begin_again(rewound)
 
     def _begin_again(self, topic_partitions: Collection[TopicPartition]) -> None:
+        unbegun = {one: self._beginnings.unbegun(one, self._committed.get(one)) for one in topic_partitions}
         self._forget(topic_partitions)
-        self._beginnings.failed.update(topic_partitions)
+        self._beginnings.failed.update(unbegun)
         self._begin_due = time.monotonic() + _RETRY_SECONDS
 
     def _begin_partitions(self, partitions: Sequence[TopicPartition] | None) -> None:
@@ -210,27 +211,27 @@ class Mirror:
         if not new or time.monotonic() < self._begin_due:
             return
         self._beginnings.gone.clear()
+        bounds: Mapping[TopicPartition, tuple[int, int]] = {}
         try:
+            bounds = self._source.bounds(sorted(new))
             refused = self._upkeep.prepare()
             admitted = [one for one in new if one.topic not in refused]
-            left = set(admitted).difference(self._target.acquire(admitted))
-            if left:
+            mine = self._target.acquire(admitted)
+            if len(mine) < len(admitted):
                 self._begin_due = time.monotonic() + _RETRY_SECONDS
-            positions = {
-                one: Stopped(one, bounds[0], *refused[one.topic])
-                if one.topic in refused
-                else self._beginnings.position(one, *bounds)
-                for one, bounds in self._source.bounds(sorted({*new} - left)).items()
-            }
+            positions = self._beginnings.positions({one: bounds[one] for one in mine})
+            for one in new:
+                if one.topic in refused:
+                    positions[one] = Stopped(one, bounds[one][0], *refused[one.topic])
             self._target.make_durable()
         except kafka_errors.RetriableError as error:
             self._begin_due = time.monotonic() + _RETRY_SECONDS
-            self._beginnings.failed = set(new)
+            self._beginnings.fail(new, bounds)
             _log.warning("partitions could not be started, and are tried again", error=str(error))
             return
         self._beginnings.failed.clear()
-        for one in self._beginnings.gone:
-            self._note_gone(one)
+        for gone_offsets in self._beginnings.gone:
+            self._note_gone(gone_offsets)
         unknown = self._target.take_unknown_records()
         report_unknown_records(unknown, appends=self._options.appends)
         for topic_partition, position in positions.items():
@@ -454,21 +455,19 @@ class Mirror:
         A mirror that follows has no ends to reach. It reports those that it could not begin.
         """
         if self._options.is_following:
-            ends, event = (
-                self._beginnings.ends_of_failed(),
-                "a partition could not be started until the mirror ended",
-            )
+            events = self._beginnings.failures()
+            ends = {one: found for one, found in self._beginnings.ends_of_failed().items() if one in events}
         else:
             left = self._left_to_others()
-            event = "a partition did not reach the end that it had at the start"
             ends = {
                 one: (self._acknowledged(one) if one in self._assigned else left.get(one, goal), goal)
                 for one, goal in self._source.goals().items()
             }
+            events = dict.fromkeys(ends, "a partition did not reach the end that it had at the start")
         for one, (reached, goal) in sorted(ends.items()):
             if reached < goal and one not in self.statistics.stopped:
                 self.statistics.unreached.append(Unreached(one, reached, goal))
-                _log.error(event, partition=str(one), from_offset=reached, to_offset=goal)
+                _log.error(events[one], partition=str(one), from_offset=reached, to_offset=goal)
 
     def measure_lag(self) -> None:
         """Update the lag of all partitions in the statistics."""

@@ -79,6 +79,9 @@ class PartitionMap:
         self.topic_id = self._ranges[-1].topic_id if self._ranges else None
         self.target_topic_id = self._ranges[-1].target_topic_id if self._ranges else None
         self._changes: Changes = {}
+        self._is_end_known = (
+            True  # whether `target_end` is that of the last record, not only the least possible one
+        )
 
     def __len__(self) -> int:
         """Return the number of ranges."""
@@ -100,8 +103,11 @@ class PartitionMap:
         return bool(self._ranges) and self._ranges[-1].is_closed
 
     def close(self) -> None:
-        """Note that the map has all sent records: later records after `target_end` are not this mirror's."""
-        if self._ranges and not self.is_closed:
+        """Note that the map has all sent records: later records after `target_end` are not this mirror's.
+
+        Nothing is noted if the offset of the last record is not known.
+        """
+        if self._ranges and not self.is_closed and self._is_end_known:
             self._append(self._ranges.pop()._replace(is_closed=True))
 
     def identify(self, topic_id: str) -> None:
@@ -126,34 +132,54 @@ class PartitionMap:
             self._changes[mapped.source_offset] = None
         self._ranges.clear()
 
-    def add(self, sources: NDArray[np.int64], targets: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+    def add(
+        self, sources: NDArray[np.int64], targets: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> int | None:
         """Add ranges of records: first offsets at source and target, and counts.
 
-        The offsets must ascend, and begin after all known ones. Raises ValueError for a target offset that does not:
-        `first_lost` finds it.
+        The source's offsets must ascend, and begin after all known ones. A target offset below 0 is not known: the map
+        then has no range, only its end.
+
+        Return None, or the lowest offset that the target gave to these records although earlier ones had it. Then
+        nothing is added, and the target has lost the earlier records: its topic was created again, or its log was
+        truncated.
         """
         if not len(sources):
-            return
-        if (lost := self.first_lost(targets, counts)) is not None:
-            raise ValueError(
-                f"expected target offsets of {self.target_end or 0} or more that ascend, found {lost}"
-            )
-        follows = (sources[1:] == sources[:-1] + counts[:-1]) & (targets[1:] == targets[:-1] + counts[:-1])
-        edges = [0, *((~follows).nonzero()[0] + 1).tolist(), len(sources)]
-        for first, stop in pairwise(edges):
-            count = int(sources[stop - 1] + counts[stop - 1] - sources[first])
-            self._append(MappedRange(int(sources[first]), int(targets[first]), count))
-        if len(self._ranges) > self._max_ranges:
-            self._thin_out()
-
-    def first_lost(self, targets: NDArray[np.int64], counts: NDArray[np.int64]) -> int | None:
-        """Return the lowest offset that the target gave to new records although earlier ones had it; None without any.
-
-        Then the target has lost the earlier records: its topic was created again, or its log was truncated.
-        """
+            return None
+        is_known = targets >= 0
+        if not is_known.all():
+            targets = self._least(targets, counts)
         expected = np.concatenate(([self.target_end or 0], targets[:-1] + counts[:-1]))
         lost = targets[targets < expected]
-        return int(lost.min()) if len(lost) else None
+        if len(lost):
+            return int(lost.min())
+        follows = (sources[1:] == sources[:-1] + counts[:-1]) & (targets[1:] == expected[1:])
+        follows &= is_known[1:] == is_known[:-1]
+        edges = [0, *((~follows).nonzero()[0] + 1).tolist(), len(sources)]
+        for first, stop in pairwise(edges):
+            mapped = MappedRange(
+                int(sources[first]),
+                int(targets[first]),
+                int(sources[stop - 1] + counts[stop - 1] - sources[first]),
+            )
+            if is_known[first]:
+                self._append(mapped)
+            else:
+                self.anchor(mapped.source_end, mapped.target_end)
+        self._is_end_known = bool(is_known[-1])
+        if len(self._ranges) > self._max_ranges:
+            self._thin_out()
+        return None
+
+    def _least(self, targets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return target offsets with the least possible ones in place of those that are not known."""
+        least: NDArray[np.int64] = targets.copy()
+        end = self.target_end or 0
+        for number, count in enumerate(counts.tolist()):
+            if least[number] < 0:
+                least[number] = end
+            end = int(least[number]) + count
+        return least
 
     def anchor(self, source_offset: int, target_offset: int) -> None:
         """Note that the next records begin at `source_offset`, and get `target_offset` or a later one."""
@@ -166,6 +192,7 @@ class PartitionMap:
 
     def rewind(self, source_offset: int) -> None:
         """Drop all entries from this offset of the source on, because it is mirrored again."""
+        self._is_end_known = True
         number = bisect_left(self._ranges, source_offset, key=_source_offset)
         for mapped in self._ranges[number:]:
             self._changes[mapped.source_offset] = None

@@ -48,10 +48,20 @@ class Membership(NamedTuple):
 
 
 class EpochAt(NamedTuple):
-    """The leader epoch of the record before an offset of the source, or of the record at that offset."""
+    """The leader epoch of the last record before an offset of the source."""
 
     offset: int
     leader_epoch: int
+
+
+class Reached(NamedTuple):
+    """The source's offset that a target has reached.
+
+    last: of the last batch at the target; None if the target does not know it.
+    """
+
+    offset: int
+    last: EpochAt | None
 
 
 @dataclass(frozen=True)
@@ -146,15 +156,16 @@ class Source(Protocol):
         """Return the offset that was committed last; None if there is none, or the source keeps none."""
         return None
 
-    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
-        """Return `offset`, or the first offset before it at which the source's log is not any more what it was.
+    def kept_ends(
+        self, reached: Mapping[TopicPartition, Reached]
+    ) -> Mapping[TopicPartition, int | PartitionError]:
+        """Return for each partition the offset, or the first one before it at which the source's log has changed.
 
-        A leader that lacks records, after an unclean leader election, is elected. It may have other records since then.
-
-        last: of the last batch at the target; None if the target does not know it.
-        Raises PartitionError if the log was truncated below `offset`, and it is not known where.
+        An unclean leader election may choose a leader that lacks records. The log then gets other records at their
+        offsets. The value is a PartitionError if the log was truncated below the offset, and it is not known where.
+        The next calls return the same until `seek`.
         """
-        return offset
+        return {one: offset for one, (offset, _) in reached.items()}
 
     def take_rewound(self) -> set[TopicPartition]:
         """Return the partitions whose log was truncated below their position since the last call.

@@ -36,6 +36,8 @@ from kafkafmt.mirror.protocols import (
     NOTHING_DELETED,
     TOPICS_AWAITED,
     Membership,
+    PartitionError,
+    Reached,
     Source,
     SourceRun,
     SourceTopic,
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from _kafkafmt.batches.scan import BatchRun
-    from kafkafmt.mirror.protocols import EpochAt
 
 _log = structlog.get_logger()
 
@@ -170,9 +171,8 @@ class ClusterSource(Source):
         listener = _Listener(self)
         if self._address.pattern is None:
             self._consumer.subscribe(list(self._address.topics), listener=listener)
-            for (
-                topic
-            ) in self._address.topics:  # so that the group assigns them only after it knows the partitions
+            # So that the group assigns them only after it knows the partitions.
+            for topic in self._address.topics:
                 self._consumer.partitions_for_topic(topic)
         else:
             self._consumer.subscribe(pattern=self._address.pattern, listener=listener)
@@ -193,7 +193,7 @@ class ClusterSource(Source):
 
     def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets, or else the first offset. They are read again after some time."""
-        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+        if self._group and time.monotonic() - self._looked_at > _LOOK_SECONDS:
             try:
                 for one, offset in self._cluster.group_offsets(self._group).items():
                     self._reached[one] = max(offset, self._reached.get(one, 0))
@@ -294,8 +294,18 @@ class ClusterSource(Source):
     def take_rewound(self) -> set[TopicPartition]:
         return self._epochs.take_rewound()
 
-    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
-        return self._epochs.kept_end(topic_partition, offset, last)
+    def kept_ends(
+        self, reached: Mapping[TopicPartition, Reached]
+    ) -> Mapping[TopicPartition, int | PartitionError]:
+        kept = self._epochs.kept_ends(reached)
+        if not self._options.is_following:
+            self._lower_goals([one for one in kept if self._epochs.has_lost(one)])
+        return kept
+
+    def _lower_goals(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Let partitions that have lost records end at the end of their log, if it is before the one at the start."""
+        for one, (_, end) in self.bounds(topic_partitions).items() if topic_partitions else ():
+            self._ends[one] = self._goals[one] = min(end, self._ends[one])
 
     def _before_cut(
         self, topic_partition: TopicPartition, run: BatchRun

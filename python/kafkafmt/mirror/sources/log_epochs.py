@@ -7,23 +7,20 @@ that it has committed. The leader says where the records of that epoch end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-import kafka.errors as kafka_errors
-import structlog
 from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.log.checkpoints import LeaderEpoch
 from kafkafmt.mirror.leader_epochs import begun_epochs
-from kafkafmt.mirror.protocols import EpochAt, PartitionError
+from kafkafmt.mirror.protocols import EpochAt, PartitionError, Reached
 from kafkafmt.records.runs import first_offset
+from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.client.raw_consumer import RawConsumer
-    from kafkafmt.types import TopicPartition
-
-_log = structlog.get_logger()
 
 _UNKNOWN = -1
 _COMMITTED_MS = 30_000
@@ -38,13 +35,19 @@ class LogEpochs:
     def __init__(self, consumer: RawConsumer, *, has_group: bool) -> None:
         self._consumer, self._has_group = consumer, has_group
         self._seen: dict[TopicPartition, _SeenEpochs] = {}
+        # What `kept_ends` has found. Until the partition begins, `_seen` shows the loss.
+        self._kept: dict[TopicPartition, _Kept] = {}
         self._continues_at: dict[TopicPartition, int] = {}  # of logs that were truncated below the position
         self._rewound: set[TopicPartition] = set()
 
     def begin(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Note where a partition is read from. The epoch before it is known if `kept_end` has returned this offset."""
+        """Note where a partition is read from. The epoch before it is known if `kept_ends` has returned this offset."""
+        self._continues_at.pop(topic_partition, None)
+        kept = self._kept.pop(topic_partition, None)
         seen = self._seen.get(topic_partition)
-        if seen is None or seen.end.offset != offset:
+        if kept is not None and kept.end.offset == offset:
+            self._seen[topic_partition] = _SeenEpochs(kept.end)
+        elif seen is None or seen.end.offset != offset:
             self._seen[topic_partition] = _SeenEpochs(EpochAt(offset, _UNKNOWN))
 
     def add(self, topic_partition: TopicPartition, run: BatchRun) -> None:
@@ -77,58 +80,86 @@ class LogEpochs:
         taken, self._rewound = self._rewound, set()
         return taken
 
-    def kept_end(self, topic_partition: TopicPartition, offset: int, last: EpochAt | None) -> int:
-        """See `Source.kept_end`."""
-        continues_at = self._continues_at.pop(topic_partition, None)
-        known = last or self._known_epoch(topic_partition)
-        end = None if known is None else self._epoch_end(topic_partition, known.leader_epoch)
-        kept, epoch = offset, _UNKNOWN
-        if known is not None and end is not None:
-            if end[1] < min(known.offset, offset):
-                epoch, kept = end
-            elif known.offset == offset:
-                epoch = known.leader_epoch
-        elif continues_at is not None:
-            raise PartitionError(
+    def kept_ends(
+        self, reached: Mapping[TopicPartition, Reached]
+    ) -> dict[TopicPartition, int | PartitionError]:
+        """See `Source.kept_ends`."""
+        known = self._known_epochs(reached)
+        asked = {KafkaTopicPartition(*one): at.leader_epoch for one, at in known.items()}
+        ends = self._consumer.epoch_ends(asked) if asked else {}
+        return {
+            one: self._kept_end(one, offset, known.get(one), ends.get(KafkaTopicPartition(*one)))
+            for one, (offset, _) in reached.items()
+        }
+
+    def _kept_end(
+        self, topic_partition: TopicPartition, offset: int, known: EpochAt | None, end: tuple[int, int] | None
+    ) -> int | PartitionError:
+        """Compare a known epoch with its end at the leader."""
+        kept = EpochAt(offset, _UNKNOWN)
+        is_truncated = known is not None and end is not None and end[1] < known.offset
+        if end is not None and (end[1] == offset or (is_truncated and end[1] < offset)):
+            kept = EpochAt(end[1], end[0])
+        elif known is not None and end is not None and known.offset == offset and not is_truncated:
+            kept = known
+        continues_at = self._continues_at.get(topic_partition, offset)
+        if continues_at < offset and not is_truncated:
+            return PartitionError(
                 f"the log was truncated before offset {offset}, and continues with offset {continues_at}"
             )
-        self._seen[topic_partition] = _SeenEpochs(EpochAt(kept, epoch))
-        return kept
+        self._kept[topic_partition] = _Kept(kept, is_truncated)
+        return kept.offset
 
-    def _known_epoch(self, topic_partition: TopicPartition) -> EpochAt | None:
-        """Return the epoch of the last offset that this run has reached or the group has committed; None without any.
+    def has_lost(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the log lacks records that were mirrored or read here, by the last call of `kept_ends`."""
+        return self._kept[topic_partition].is_truncated if topic_partition in self._kept else False
 
-        The broker that coordinates the group may be gone when the leader is, so the commit may be older.
+    def _known_epochs(self, reached: Mapping[TopicPartition, Reached]) -> dict[TopicPartition, EpochAt]:
+        """Return the epochs of the last batches at the target, or else before offsets that were reached here.
+
+        These are the last offset that this run has reached, and the one that the group has committed. The broker that
+        coordinates the group may be gone when the leader is, so the commit may be older.
         """
-        seen = self._seen.get(topic_partition)
-        known = [] if seen is None else [seen.end]
-        if self._has_group:
-            committed = self._consumer.committed(
-                KafkaTopicPartition(*topic_partition), metadata=True, timeout_ms=_COMMITTED_MS
-            )
-            if committed is not None and committed.leader_epoch is not None:
-                known.append(EpochAt(committed.offset, committed.leader_epoch))
-        return max((one for one in known if one.leader_epoch >= 0), default=None)
+        unknown = [one for one, (_, last) in reached.items() if last is None]
+        committed = self._committed_epochs(unknown)
+        known = {one: last for one, (_, last) in reached.items() if last is not None}
+        for one in unknown:
+            seen = self._seen.get(one)
+            found = [committed.get(one), None if seen is None else seen.end]
+            if ends := [end for end in found if end is not None and end.leader_epoch >= 0]:
+                known[one] = max(ends)
+        return known
 
-    def _epoch_end(self, topic_partition: TopicPartition, leader_epoch: int) -> tuple[int, int] | None:
-        """Return as `RawConsumer.epoch_end`; None also from a broker that refuses this request to consumers."""
-        try:
-            return self._consumer.epoch_end(KafkaTopicPartition(*topic_partition), leader_epoch)
-        except kafka_errors.RetriableError:
-            raise
-        except kafka_errors.KafkaError as error:
-            _log.debug("the end of a leader epoch could not be read", error=str(error))
-            return None
+    def _committed_epochs(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, EpochAt]:
+        if not self._has_group or not topic_partitions:
+            return {}
+        asked = [KafkaTopicPartition(*one) for one in topic_partitions]
+        committed = self._consumer.committed_offsets(asked, timeout_ms=_COMMITTED_MS)
+        return {
+            TopicPartition(*one): EpochAt(found.offset, found.leader_epoch)
+            for one, found in committed.items()
+            if found.leader_epoch is not None
+        }
 
     def revoke(self, topic_partition: TopicPartition) -> None:
         """Note that another mirror may take the partition over. What was read stays known, if it comes back."""
         self._continues_at.pop(topic_partition, None)
+        self._kept.pop(topic_partition, None)
         self._rewound.discard(topic_partition)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget a partition whose topic is another one."""
         self.revoke(topic_partition)
         self._seen.pop(topic_partition, None)
+
+
+class _Kept(NamedTuple):
+    """Where a log is still what it was, and whether it lacks records after that."""
+
+    end: EpochAt
+    is_truncated: bool
 
 
 class _SeenEpochs:

@@ -237,7 +237,7 @@ class ClusterTarget(Target):
             self._offsets.partition(one).target_topic_id == str(target_id) for one in others
         )
         for one, (start, end) in self._cluster.bounds(() if is_begun else others).items():
-            if end > start:
+            if self._records_after(one, start, end):
                 self._meet_unknown_records(
                     topic_partition,
                     (start, end),
@@ -245,12 +245,7 @@ class ClusterTarget(Target):
                     f"deleted and created again: expected topic id {known.target_topic_id}, found {target_id}, "
                     "or --append",
                 )
-        _log.warning(
-            "a topic was created again at the target, and is mirrored again from its start",
-            partition=str(topic_partition),
-            topic_id=str(target_id),
-            earlier_topic_id=known.target_topic_id,
-        )
+        _warn_of_recreated(topic_partition, known, target_id)
         if self._sender.keeps_partitions:
             known.truncate(0)
         else:  # the map does not have the offset at which the mirror began
@@ -375,6 +370,8 @@ class ClusterTarget(Target):
     def _meet_lost(self, topic_partition: TopicPartition, first: int) -> None:
         """Let a partition begin again, because the target has lost its records from this offset of the target on."""
         known = self._offsets.partition(topic_partition)
+        if self._identify_recreated(topic_partition, known):
+            first = 0
         _log.warning(
             "the target has lost records while they were mirrored, and they are mirrored again: its topic was created "
             "again, or its log was truncated",
@@ -386,6 +383,22 @@ class ClusterTarget(Target):
         self._lost_from[topic_partition] = first
         self._lost.add(topic_partition)
         self._topics.pop(topic_partition.topic, None)  # `prepare` then reads the id of the topic again
+
+    def _identify_recreated(self, topic_partition: TopicPartition, known: PartitionMap) -> bool:
+        """Keep the id of the target's topic in the map, if it was created again: it has records of this mirror.
+
+        So the next start continues, if this mirror ends before the partition begins again.
+        """
+        try:
+            found = self._cluster.topic_ids([topic_partition.topic]).get(topic_partition.topic)
+        except kafka_errors.KafkaError as error:
+            _log.debug("the id of a topic could not be read", topic=topic_partition.topic, error=str(error))
+            return False
+        if found is None or known.target_topic_id in (None, str(found)):
+            return False
+        _warn_of_recreated(topic_partition, known, found)
+        known.identify_target(str(found))
+        return True
 
     def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         taken = self._lost.intersection(topic_partitions)
@@ -468,15 +481,23 @@ class ClusterTarget(Target):
         else:
             targets = np.concatenate([future.outcome(0).offsets for future in sent.futures])
             firsts = targets[np.cumsum(sent.counts) - sent.counts]
-            if (lost := known.first_lost(firsts, sent.counts)) is not None:
+            if (lost := known.add(sent.sources, firsts, sent.counts)) is not None:
                 self._meet_lost(topic_partition, lost)
                 return None
-            known.add(sent.sources, firsts, sent.counts)
         self._count(topic_partition, sent)
         return None
 
     def _count(self, topic_partition: TopicPartition, sent: Sent) -> None:
         self.statistics.count(topic_partition, sent.moved, sent.way, sent.max_timestamp)
+
+
+def _warn_of_recreated(topic_partition: TopicPartition, known: PartitionMap, target_id: UUID) -> None:
+    _log.warning(
+        "a topic was created again at the target, and is mirrored again from its start",
+        partition=str(topic_partition),
+        topic_id=str(target_id),
+        earlier_topic_id=known.target_topic_id,
+    )
 
 
 def failure_message(error: Exception) -> str:
