@@ -35,7 +35,6 @@ USED = {
     },
     "kafka.admin": {
         "AlterConfigOp",
-        "ConfigResource",
         "ConfigResourceType",
         "ConfigSourceType",
         "ConfigType",

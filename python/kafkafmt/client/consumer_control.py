@@ -365,6 +365,7 @@ class ConsumerControl:
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> Any:
         """Request the committed offset of a partition; None if there is none. metadata: as OffsetAndMetadata."""
+        self._check_group()  # before the argument, as kafka-python does
         (partition,) = _partitions_of([partition])
         found = self.committed_offsets([partition], timeout_ms).get(partition)
         return found if metadata or found is None else found.offset
