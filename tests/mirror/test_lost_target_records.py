@@ -17,7 +17,8 @@ from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.offset_map import Changes, MappedRange, OffsetMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Moved, Statistics
-from kafkafmt.mirror.targets.cluster import ClusterTarget, Sent
+from kafkafmt.mirror.targets.cluster import ClusterTarget
+from kafkafmt.mirror.targets.sender import Sent
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
 from mirror.folders import batch

@@ -14,7 +14,7 @@ from kafkafmt.client.limits import MAX_BATCHES_PER_REQUEST
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.statistics import Moved, Statistics
-from kafkafmt.mirror.targets.cluster import Sent
+from kafkafmt.mirror.targets.sender import Sent
 from kafkafmt.net import RawProducer, UndeliveredError
 from kafkafmt.records.runs import first_offset
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import kafka.errors as kafka_errors
 import numpy as np
@@ -23,17 +22,15 @@ from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic, Target
 from kafkafmt.mirror.refusals import RefusedError
-from kafkafmt.mirror.statistics import Moved, Statistics, Stopped, Way
+from kafkafmt.mirror.statistics import Statistics, Stopped
+from kafkafmt.mirror.targets.sender import Sender, Sent
 from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from numpy.typing import NDArray
-
     from _kafkafmt.batches.scan import BatchRun
-    from kafkafmt.client.accumulator import RecordsFuture
     from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -51,58 +48,6 @@ _NOT_COPIED = frozenset(
         "unclean.leader.election.enable",
     }
 )
-
-
-@dataclass(frozen=True)
-class Sent:
-    """Batches or records that were passed to a producer.
-
-    first_offset: the first offset of the source's batch in which it begins.
-    next_offset: the source's offset after it.
-    futures: the producer's futures, which have the target's offsets.
-    moved: the batches, records and bytes; see `Moved`.
-    way: how the batches were moved.
-    sources, counts: ranges of records, each within one batch, in the order of the futures' offsets. sources has the
-        source's first offset of each; None if records go to other partitions.
-    max_timestamp: of the last batch, or the timestamp of the last record, in ms; -1 if it has none.
-    """
-
-    first_offset: int
-    next_offset: int
-    futures: list[RecordsFuture]
-    moved: Moved
-    way: Way
-    sources: NDArray[np.int64] | None
-    counts: NDArray[np.int64]
-    max_timestamp: int
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all batches were acknowledged or have failed."""
-        return all(future.is_done for future in self.futures)
-
-    @property
-    def error(self) -> Exception | None:
-        """The first error of batches that are done; None if all were acknowledged."""
-        outcomes = (future.outcome(0) for future in self.futures)
-        return next((error for outcome in outcomes for error in outcome.exceptions.values()), None)
-
-
-class Sender(Protocol):
-    """Passes batches, or their records, to its own producer."""
-
-    @property
-    def keeps_partitions(self) -> bool:
-        """Whether records keep their partition. If not, the target's offsets cannot be mapped."""
-
-    def configure_topic(self, topic: str, config: TopicConfig) -> None:
-        """Set the configuration of a topic at the target, defaults included, and its number of partitions."""
-
-    def send(self, topic_partition: TopicPartition, run: BatchRun) -> Iterator[Sent]:
-        """Send the batches of a run. Yields what was sent, in order."""
-
-    def close(self, timeout: float) -> None:
-        """Close the producer. timeout: seconds to wait for batches in flight."""
 
 
 class ClusterTarget(Target):

@@ -18,7 +18,7 @@ from kafkafmt.mirror.handlers import HandlerError, NewRecord, handled_record
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import PartitionError
 from kafkafmt.mirror.statistics import Moved, Statistics
-from kafkafmt.mirror.targets.cluster import Sent
+from kafkafmt.mirror.targets.sender import Sent
 from kafkafmt.net import Producer, UndeliveredError
 from kafkafmt.records.runs import chunk_ranges, first_offset, slice_run
 

@@ -27,8 +27,9 @@ from kafkafmt.mirror.offset_map import OffsetMap
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import PartitionError, Source, SourceTopic
 from kafkafmt.mirror.statistics import Moved, Statistics, Stopped, Way
-from kafkafmt.mirror.targets.cluster import ClusterTarget, Sender, Sent, failure_message
+from kafkafmt.mirror.targets.cluster import ClusterTarget, failure_message
 from kafkafmt.mirror.targets.committed import committed_records
+from kafkafmt.mirror.targets.sender import Sender, Sent
 from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.records.runs import slice_run
 from kafkafmt.records.trimming import base_offset_of
