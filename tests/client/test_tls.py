@@ -93,13 +93,19 @@ def test_context_then_takes_no_tls_before_1_2(certificates: Certificates) -> Non
         assert wrapped.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
+def copied_authorities(source: Path, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return a copy of a file of authorities, and options with one context that has read it."""
+    authorities = folder / "ca.pem"
+    authorities.write_bytes(source.read_bytes())
+    config = config_of(authorities)
+    config["ssl_context"] = ssl_context(config)
+    return authorities, config
+
+
 def test_connection_when_a_file_was_replaced_then_uses_the_new_one(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    authorities = tmp_path / "ca.pem"
-    authorities.write_bytes(certificates.client_ca.read_bytes())
-    config = config_of(authorities)
-    config["ssl_context"] = ssl_context(config)
+    authorities, config = copied_authorities(certificates.client_ca, tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
         connect(certificates, config, TRUSTED)
     authorities.write_bytes(certificates.server_ca.read_bytes())
@@ -109,10 +115,7 @@ def test_connection_when_a_file_was_replaced_then_uses_the_new_one(
 def test_connection_when_a_file_was_replaced_by_an_unusable_one_then_uses_the_old_one_and_warns_once(
     certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    authorities = tmp_path / "ca.pem"
-    authorities.write_bytes(certificates.server_ca.read_bytes())
-    config = config_of(authorities)
-    config["ssl_context"] = ssl_context(config)
+    authorities, config = copied_authorities(certificates.server_ca, tmp_path)
     authorities.write_bytes(b"half")
     assert [connect(certificates, config, TRUSTED) for _ in range(2)] == ["TLSv1.3"] * 2
     assert caplog.messages == [
@@ -124,10 +127,7 @@ def test_connection_when_a_file_was_replaced_by_an_unusable_one_then_uses_the_ol
 def test_connection_when_a_replaced_file_cannot_be_read_for_a_while_then_uses_it_later(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    authorities = tmp_path / "ca.pem"
-    authorities.write_bytes(certificates.client_ca.read_bytes())
-    config = config_of(authorities)
-    config["ssl_context"] = ssl_context(config)
+    authorities, config = copied_authorities(certificates.client_ca, tmp_path)
     authorities.write_bytes(certificates.server_ca.read_bytes())
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", _too_many_open_files)

@@ -164,7 +164,7 @@ class _Interruption:
     """The handler of a signal that raises an exception.
 
     Attributes:
-        was_received: whether the signal has come. A library may catch the exception and go on.
+        was_received: whether the signal has come. It stays true if a library catches the exception.
     """
 
     def __init__(self, raised: type[KeyboardInterrupt]) -> None:
