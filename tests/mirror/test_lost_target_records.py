@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,14 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+from kafka.errors import KafkaTimeoutError
 
+from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.offset_map import Changes, MappedRange, OffsetMap
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import SourceTopic
 from kafkafmt.mirror.statistics import Moved, Statistics
 from kafkafmt.mirror.targets.cluster import ClusterTarget
 from kafkafmt.mirror.targets.sender import Sent
@@ -46,8 +50,11 @@ class Log:
     def end_offset(self, _: TopicPartition) -> int:
         return self.end
 
-    def bounds(self, _: object) -> dict[TopicPartition, tuple[int, int]]:
-        return {PARTITION: (0, self.end)}
+    def bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return {PARTITION: (0, self.end)} if topic_partitions else {}
+
+    def at_target(self, topic_partition: TopicPartition) -> TopicPartition:
+        return topic_partition
 
     def send(self, _: TopicPartition, run: BatchRun) -> Iterator[Sent]:
         row = run.index[0]
@@ -56,25 +63,32 @@ class Log:
         outcome = SimpleNamespace(exceptions={}, offsets=offsets)
         future: Any = SimpleNamespace(is_done=True, outcome=lambda _: outcome)
         self.end += count
-        sources, counts = np.array([first]), np.array([count])
+        sources, counts = np.array([first]) if self.keeps_partitions else None, np.array([count])
         yield Sent(first, first + count, [future], Moved(1, count, 1), "raw", sources, counts, 0)
 
 
 @dataclass
 class Store:
-    """Keeps the ranges of the partition."""
+    """Keeps the ranges of partitions, while it is there."""
 
-    ranges: dict[int, MappedRange] = field(default_factory=dict)
+    ranges: defaultdict[TopicPartition, dict[int, MappedRange]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    is_there: bool = True
 
-    def load(self, _: TopicPartition) -> list[MappedRange]:
-        return list(self.ranges.values())
+    def load(self, topic_partition: TopicPartition) -> list[MappedRange]:
+        return list(self.ranges[topic_partition].values())
 
     def save(self, changes: dict[TopicPartition, Changes]) -> None:
-        for offset, mapped in changes[PARTITION].items():
-            if mapped is None:
-                self.ranges.pop(offset, None)
-            else:
-                self.ranges[offset] = mapped
+        if not self.is_there:
+            raise KafkaTimeoutError
+        for topic_partition, some in changes.items():
+            ranges = self.ranges[topic_partition]
+            for offset, mapped in some.items():
+                if mapped is None:
+                    ranges.pop(offset, None)
+                else:
+                    ranges[offset] = mapped
 
     def close(self) -> None:
         """Nothing is open."""
@@ -107,8 +121,8 @@ def test_partition_when_its_log_was_truncated_then_begins_again_at_the_first_los
 ) -> None:
     assert target.pending(PARTITION) == 10
     assert target.take_lost({PARTITION}) == {PARTITION}
-    assert target.take_lost({PARTITION}) == set()
     target.forget([PARTITION])  # also what is not saved yet of the map
+    assert target.take_lost({PARTITION}) == set()
     assert target.resume_offset(PARTITION) == 10
     target.begin(PARTITION, 10)
     assert target.statistics.possibly_doubled == 10
@@ -126,10 +140,82 @@ def test_partition_when_its_log_was_truncated_before_another_mirror_begins_it_th
     target.forget([PARTITION])
     assert target.take_lost({PARTITION}) == set()
     store: Any = target._offsets._store
-    assert store.ranges == {0: MappedRange(0, 0, 10)}
-    store.ranges = {0: MappedRange(0, 0, 10), 10: MappedRange(10, 20, 10)}  # what the other one has sent
+    assert store.ranges[PARTITION] == {0: MappedRange(0, 0, 10)}
+    store.ranges[PARTITION] = {
+        0: MappedRange(0, 0, 10),
+        10: MappedRange(10, 20, 10),
+    }  # what the other one has sent
     target._cluster.end = 30  # type: ignore[attr-defined]
     assert target.resume_offset(PARTITION) == 20
+
+
+def test_partition_when_its_log_was_truncated_just_before_a_kill_then_the_next_mirror_begins_at_the_first_lost_record(
+    target: ClusterTarget, tmp_path: Path
+) -> None:
+    store: Any = target._offsets._store
+    assert target_of(target._cluster, store, tmp_path).resume_offset(PARTITION) == 10
+
+
+def test_partition_when_the_map_without_lost_records_is_not_saved_then_begins_at_the_first_lost_record(
+    tmp_path: Path,
+) -> None:
+    log, store = Log(), Store()
+    target = target_of(log, store, tmp_path)
+    target.begin(PARTITION, 0)
+    for base_offset in (0, 10, 20):
+        target.take(PARTITION, whole_batches(batch(base_offset)))
+        assert list(target.advance()) == []
+    target.make_durable()
+    log.end, store.is_there = 10, False
+    target.take(PARTITION, whole_batches(batch(30)))
+    assert list(target.advance()) == []
+    log.end = 100
+    for _ in range(2):  # without `take_lost`, as if the source had lost records, too
+        target.forget([PARTITION])
+        assert target.resume_offset(PARTITION) == 10
+    store.is_there = True
+    target.begin(PARTITION, 10)
+    target.make_durable()
+    store.ranges[PARTITION] = {0: MappedRange(0, 0, 10), 10: MappedRange(10, 100, 10)}
+    log.end = 110  # another mirror has begun it
+    target.forget([PARTITION])
+    assert target.resume_offset(PARTITION) == 20
+
+
+def test_partition_when_the_target_has_its_first_records_and_it_begins_again_then_repartitioning_continues(
+    tmp_path: Path,
+) -> None:
+    log, store = Log(keeps_partitions=False), Store()
+    target = target_of(log, store, tmp_path)
+    target._topics["t"] = SourceTopic(TopicConfig(2))
+    other = TopicPartition("t", 1)
+    assert target.resume_offset(PARTITION) is None
+    target.begin(PARTITION, 0)
+    target.take(PARTITION, whole_batches(batch(0)))
+    assert list(target.advance()) == []
+    assert target.take_unknown_records() == {}
+    target.make_durable()
+    target.forget([PARTITION])
+    assert target.resume_offset(PARTITION) == 10
+    target.begin(PARTITION, 10)
+    target.begin(other, 0)
+    assert target.take_unknown_records() == {}
+
+
+def test_partition_when_another_mirror_has_moved_it_on_then_repartitioning_continues_there(
+    tmp_path: Path,
+) -> None:
+    log, store = Log(keeps_partitions=False), Store()
+    here, there = (target_of(log, store, tmp_path) for _ in range(2))
+    for target in (here, there):
+        target._topics["t"] = SourceTopic(TopicConfig(2))
+    there.begin(PARTITION, 0)
+    there.make_durable()
+    here.begin(TopicPartition("t", 1), 0)  # looks for records that the map does not know
+    there.take(PARTITION, whole_batches(batch(0)))
+    assert list(there.advance()) == []
+    there.make_durable()
+    assert here.resume_offset(PARTITION) == 10
 
 
 def test_partition_when_acknowledgements_have_no_offset_then_has_lost_nothing_and_continues_after_them(
@@ -148,7 +234,7 @@ def test_partition_when_acknowledgements_have_no_offset_then_has_lost_nothing_an
     assert target.pending(PARTITION) is None
     target.finish([PARTITION])
     target.make_durable()
-    assert all(mapped.target_offset >= 0 for mapped in store.ranges.values())
+    assert all(mapped.target_offset >= 0 for mapped in store.ranges[PARTITION].values())
     again = target_of(log, store, tmp_path)
     assert again.resume_offset(PARTITION) == 40
     again.begin(PARTITION, 40)  # does not stop because of records after the end of the map

@@ -229,6 +229,28 @@ def test_changes_that_could_not_be_saved_are_saved_the_next_time(tmp_path: Path)
     assert store.load(PARTITION) == [MappedRange(0, 0, 20)]
 
 
+def test_map_when_it_was_truncated_and_is_forgotten_before_that_is_confirmed_then_is_truncated_when_it_is_loaded(
+    tmp_path: Path,
+) -> None:
+    store = FileOffsetMapStore(tmp_path / "offsets.sqlite", "here")
+    offsets = OffsetMap(store)
+    added(offsets.partition(PARTITION), [(0, 0, 30)])
+    offsets.save()
+    saved = store.load(PARTITION)
+    offsets.truncate(PARTITION, 10)
+    offsets.save()
+    store.save({PARTITION: {mapped.source_offset: mapped for mapped in saved}})  # the transaction was aborted
+    offsets.forget([PARTITION])
+    assert offsets.peek(PARTITION).end == 30
+    assert offsets.partition(PARTITION).end == 10
+    offsets.save()
+    offsets.confirm()
+    added(offsets.partition(PARTITION), [(10, 10, 10)])
+    offsets.save()
+    offsets.forget([PARTITION])
+    assert offsets.partition(PARTITION).end == 20
+
+
 def test_file_that_is_none_is_one_line_and_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, " * 100)

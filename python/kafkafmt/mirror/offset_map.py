@@ -292,15 +292,33 @@ class OffsetMap:
         self._exact = {} if exact is None else exact
         self._names = TopicNames() if names is None else names
         self._maps: dict[TopicPartition, PartitionMap] = {}
+        self._truncated: dict[TopicPartition, int] = {}  # the target's offsets, until `confirm`
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMap:
         """Return the map of a partition. The first call loads it."""
         found = self._maps.get(topic_partition)
         if found is None:
-            found = self._maps[topic_partition] = PartitionMap(
-                self._store.load(self._key(topic_partition)), exact=self._exact.get(topic_partition, ())
-            )
+            found = self._maps[topic_partition] = self._loaded(topic_partition)
+            if (target_end := self._truncated.get(topic_partition)) is not None:
+                found.truncate(target_end)
         return found
+
+    def peek(self, topic_partition: TopicPartition) -> PartitionMap:
+        """Return the map of a partition that may be another mirror's: as it is stored now, unless it is loaded."""
+        found = self._maps.get(topic_partition)
+        return self._loaded(topic_partition) if found is None else found
+
+    def _loaded(self, topic_partition: TopicPartition) -> PartitionMap:
+        ranges = self._store.load(self._key(topic_partition))
+        return PartitionMap(ranges, exact=self._exact.get(topic_partition, ()))
+
+    def truncate(self, topic_partition: TopicPartition, target_end: int) -> None:
+        """Drop all entries of a partition from this offset of the target on, also if it is forgotten before `confirm`.
+
+        The stored map would let a mirror continue after records that the target has lost.
+        """
+        self.partition(topic_partition).truncate(target_end)
+        self._truncated[topic_partition] = min(target_end, self._truncated.get(topic_partition, target_end))
 
     def save(self) -> None:
         """Save all changes. If the store raises, the next call saves them."""
@@ -314,8 +332,13 @@ class OffsetMap:
                 self._maps[partition].restore_changes(some)
             raise
 
+    def confirm(self) -> None:
+        """Note that what the last call of `save` has saved is durable."""
+        for topic_partition in self._truncated.keys() & self._maps.keys():
+            del self._truncated[topic_partition]
+
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Forget partitions that another mirror takes over, with their unsaved changes."""
+        """Forget partitions that another mirror takes over, with their unsaved changes but those of `truncate`."""
         for topic_partition in topic_partitions:
             self._maps.pop(topic_partition, None)
 

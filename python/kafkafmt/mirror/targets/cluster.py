@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import kafka.errors as kafka_errors
 import numpy as np
@@ -50,6 +51,20 @@ _NOT_COPIED = frozenset(
 )
 
 
+@dataclass
+class _Partition:
+    """What is under way of a partition, which may have failed.
+
+    held_bytes: of the batches under way.
+    state: `lost` once the target has lost records of it, and `left` once it is forgotten after that. It then begins
+        again.
+    """
+
+    under_way: deque[Sent] = field(default_factory=deque)
+    held_bytes: int = 0
+    state: Literal["begun", "failed", "lost", "left"] = "begun"
+
+
 class ClusterTarget(Target):
     """Sends batches with `sender`, and adds them to the offset map once they are acknowledged."""
 
@@ -71,15 +86,8 @@ class ClusterTarget(Target):
         self._known_topics: dict[str, bool] = {}
         self._unknown_records: dict[TopicPartition, tuple[int, int]] = {}
         self.statistics = statistics
-        self._under_way: defaultdict[TopicPartition, deque[Sent]] = defaultdict(deque)
-        self._held: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._partitions: defaultdict[TopicPartition, _Partition] = defaultdict(_Partition)
         self._held_by_all = 0  # without partitions that have failed
-        self._failed: set[TopicPartition] = set()
-        # The first offset at the target that its earlier records have lost, of partitions that begin again.
-        self._lost_from: dict[TopicPartition, int] = {}
-        # Those that `take_lost` has not returned yet, and those that it has returned, but were not forgotten yet.
-        self._lost: set[TopicPartition] = set()
-        self._taken_lost: set[TopicPartition] = set()
         self._topics: dict[str, SourceTopic] = {}
         self._topic_ids: dict[str, UUID] = {}
 
@@ -152,12 +160,11 @@ class ClusterTarget(Target):
         known.identify(str(topic_id))
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        self._unknown_records.pop(topic_partition, None)  # of an attempt that did not succeed
         known = self._offsets.partition(topic_partition)
         target_id = self._topic_ids.get(topic_partition.topic)
         if target_id is not None and known.target_topic_id not in (None, str(target_id)):
             self._leave_recreated(topic_partition, known, target_id)
-        if (lost := self._lost_from.get(topic_partition)) is not None:
-            known.truncate(lost)  # the map may have been saved before the loss, and loaded again
         end = self._cluster.end_offset(topic_partition)
         if end is not None and known.target_end is not None and end < known.target_end:
             _log.warning(
@@ -178,8 +185,8 @@ class ClusterTarget(Target):
         """
         others = self._target_partitions(topic_partition)
         # Its partitions may have records of this source: this mirror has sent some, or has begun one of them.
-        is_begun = topic_partition in self._lost_from or any(
-            self._offsets.partition(one).target_topic_id == str(target_id) for one in others
+        is_begun = self._partitions[topic_partition].state == "left" or any(
+            self._offsets.peek(one).target_topic_id == str(target_id) for one in others
         )
         for one, (start, end) in self._cluster.bounds(() if is_begun else others).items():
             if self._records_after(one, start, end):
@@ -219,7 +226,8 @@ class ClusterTarget(Target):
             self._look_for_unknown_records(topic_partition)
         if (target_id := self._topic_ids.get(topic_partition.topic)) is not None:
             known.identify_target(str(target_id))
-        self._lost_from.pop(topic_partition, None)
+        self._restarted.discard(topic_partition)
+        self._partitions[topic_partition].state = "begun"
         if not self._sender.keeps_partitions:
             known.begin_at(position)
             return
@@ -259,7 +267,7 @@ class ClusterTarget(Target):
         """Check all partitions of the topic: with repartitioning, records may be in any of them."""
         topic, others = topic_partition.topic, self._target_partitions(topic_partition)
         if topic not in self._known_topics:
-            self._known_topics[topic] = any(len(self._offsets.partition(one)) for one in others)
+            self._known_topics[topic] = any(len(self._offsets.peek(one)) for one in others)
         if not self._known_topics[topic]:
             self._look_for_records(topic_partition, others)
 
@@ -281,35 +289,35 @@ class ClusterTarget(Target):
             raise PartitionError(message)
 
     def take_unknown_records(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        self._known_topics.clear()  # from now on they have records of this mirror
         taken, self._unknown_records = self._unknown_records, {}
         return taken
 
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
-        under_way = self._under_way[topic_partition]
+        partition = self._partitions[topic_partition]
         try:
             for sent in self._sender.send(topic_partition, run):
-                under_way.append(sent)
-                self._count_held(topic_partition, sent.moved.bytes)
+                partition.under_way.append(sent)
+                self._count_held(partition, sent.moved.bytes)
         except kafka_errors.KafkaError as error:
             raise PartitionError(f"{type(error).__name__}: {error}") from None
 
     def advance(self) -> Iterator[Stopped]:
-        for topic_partition, under_way in self._under_way.items():
-            if topic_partition in self._failed:
-                continue
-            while under_way and under_way[0].is_done and topic_partition not in self._lost_from:
+        for topic_partition, partition in self._partitions.items():
+            under_way = partition.under_way
+            while partition.state == "begun" and under_way and under_way[0].is_done:
                 error = self._acknowledged(topic_partition, under_way[0])
                 if error is not None:
                     yield from self._fail(topic_partition, under_way[0], error)
                     break
-                if topic_partition in self._lost_from:
-                    break
-                self._count_held(topic_partition, -under_way.popleft().moved.bytes)
+                if partition.state == "begun":
+                    self._count_held(partition, -under_way.popleft().moved.bytes)
 
     def _fail(self, topic_partition: TopicPartition, sent: Sent, error: Exception) -> Iterator[Stopped]:
         """Handle batches that could not be sent. Yield the partition if it is stopped."""
-        self._held_by_all -= self._held[topic_partition]
-        self._failed.add(topic_partition)
+        partition = self._partitions[topic_partition]
+        self._held_by_all -= partition.held_bytes
+        partition.state = "failed"
         yield Stopped(topic_partition, sent.first_offset, failure_message(error))
 
     def _meet_lost(self, topic_partition: TopicPartition, first: int) -> None:
@@ -324,10 +332,17 @@ class ClusterTarget(Target):
             from_offset=first,
             to_offset=known.target_end,
         )
-        known.truncate(first)
-        self._lost_from[topic_partition] = first
-        self._lost.add(topic_partition)
+        self._offsets.truncate(topic_partition, first)
+        self._partitions[topic_partition].state = "lost"
         self._topics.pop(topic_partition.topic, None)  # `prepare` then reads the id of the topic again
+        self._save_lost()
+
+    def _save_lost(self) -> None:
+        """Save the map without the lost records now: a mirror that is killed continues where the map says."""
+        try:
+            self.make_durable()
+        except kafka_errors.RetriableError as error:
+            _log.warning("the offset map could not be saved, and is saved later", error=str(error))
 
     def _identify_recreated(self, topic_partition: TopicPartition, known: PartitionMap) -> bool:
         """Keep the id of the target's topic in the map, if it was created again: it has records of this mirror.
@@ -346,29 +361,23 @@ class ClusterTarget(Target):
         return True
 
     def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        taken = self._lost.intersection(topic_partitions)
-        self._lost -= taken
-        self._taken_lost |= taken
-        return taken
+        return {one for one in topic_partitions if self._partitions[one].state == "lost"}
 
     def held_bytes(self, topic_partition: TopicPartition | None = None) -> int:
         if topic_partition is not None:
-            return self._held[topic_partition]
+            return self._partitions[topic_partition].held_bytes
         return self._held_by_all
 
     def pending(self, topic_partition: TopicPartition) -> int | None:
-        if topic_partition in self._lost_from:
+        partition = self._partitions[topic_partition]
+        if partition.state == "lost":
             return self._offsets.partition(topic_partition).end
-        under_way = self._under_way[topic_partition]
-        return under_way[0].first_offset if under_way else None
+        return partition.under_way[0].first_offset if partition.under_way else None
 
     def drain(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         waiting = [
-            sent
-            for one, under_way in self._under_way.items()
-            if one not in self._failed
-            for sent in under_way
+            sent for one in self._partitions.values() if one.state != "failed" for sent in one.under_way
         ]
         for future in (future for sent in waiting for future in sent.futures):
             try:
@@ -378,38 +387,42 @@ class ClusterTarget(Target):
 
     def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in topic_partitions:
-            if not self._under_way[topic_partition] and topic_partition not in self._lost_from:
+            partition = self._partitions[topic_partition]
+            if not partition.under_way and partition.state != "lost":
                 self._offsets.partition(topic_partition).close()
 
     def make_durable(self) -> None:
         self._offsets.save()
+        self._offsets.confirm()
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         self._offsets.forget(topic_partitions)
         for topic_partition in topic_partitions:
-            under_way = self._under_way.pop(topic_partition, ())
+            partition = self._partitions.pop(topic_partition, None)
+            if partition is None:
+                continue
             # They may arrive after the partition was begun, here or by another mirror, which sends them again. What
             # has arrived in a partition that has lost records is counted when that is begun.
-            is_lost = topic_partition in self._lost_from
-            late = sum(int(sent.counts.sum()) for sent in under_way if not (is_lost and sent.is_done))
-            if late and topic_partition not in self._failed:
-                self._count_doubled(topic_partition, late)
-            held = self._held.pop(topic_partition, 0)
-            self._held_by_all -= 0 if topic_partition in self._failed else held
-            self._failed.discard(topic_partition)
-            self._lost.discard(topic_partition)
-            if topic_partition in self._taken_lost:
-                self._taken_lost.remove(topic_partition)
-            else:  # another mirror begins it
-                self._lost_from.pop(topic_partition, None)
+            is_lost = partition.state == "lost"
+            late = sum(
+                int(sent.counts.sum()) for sent in partition.under_way if not (is_lost and sent.is_done)
+            )
+            if partition.state != "failed":
+                self._held_by_all -= partition.held_bytes
+                if late:
+                    self._count_doubled(topic_partition, late)
+            if partition.state in ("lost", "left"):
+                self._partitions[topic_partition].state = "left"
 
     def close(self) -> None:
-        is_idle = not any(self._under_way.values())
-        self._sender.close(_CLOSE_SECONDS if is_idle else 0)
+        self._sender.close(0 if self._has_under_way() else _CLOSE_SECONDS)
 
-    def _count_held(self, topic_partition: TopicPartition, change: int) -> None:
-        self._held[topic_partition] += change
-        if topic_partition not in self._failed:
+    def _has_under_way(self) -> bool:
+        return any(one.under_way for one in self._partitions.values())
+
+    def _count_held(self, partition: _Partition, change: int) -> None:
+        partition.held_bytes += change
+        if partition.state != "failed":
             self._held_by_all += change
 
     def _count_doubled(self, topic_partition: TopicPartition, records: int, **where: int) -> None:

@@ -221,7 +221,7 @@ class TransactionalTarget(ClusterTarget):
         self._send(topic_partition, run)
 
     def _send(self, topic_partition: TopicPartition, run: BatchRun) -> None:
-        under_way = self._under_way[topic_partition]
+        under_way = self._partitions[topic_partition].under_way
         before = len(under_way)
         try:
             self._begin()
@@ -251,7 +251,7 @@ class TransactionalTarget(ClusterTarget):
             return
         yield from super().advance()
         # A mirror that ends at the end of the source does not wait for the commit interval there.
-        if self._is_idle and self._is_open and not self._follows and not any(self._under_way.values()):
+        if self._is_idle and self._is_open and not self._follows and not self._has_under_way():
             with suppress(kafka_errors.RetriableError):
                 self.make_durable()
         self._is_idle = True
@@ -264,7 +264,8 @@ class TransactionalTarget(ClusterTarget):
 
     def _fail(self, topic_partition: TopicPartition, sent: Sent, error: Exception) -> Iterator[Stopped]:
         """Give the transaction up. The partitions whose batches were refused are stopped before them next time."""
-        for one, under_way in self._under_way.items():
+        for one, partition in self._partitions.items():
+            under_way = partition.under_way
             refusal = next(filter(None, map(_refusal, under_way)), None)
             if under_way and refusal is None and self._names.target(one.topic) in _denied_topics(error):
                 refusal = under_way[0].first_offset, error
@@ -273,8 +274,8 @@ class TransactionalTarget(ClusterTarget):
         self._lose(f"{type(error).__name__}: {error}")
         return iter(())
 
-    def _meet_lost(self, topic_partition: TopicPartition, first: int) -> None:
-        super()._meet_lost(topic_partition, first)
+    def _save_lost(self) -> None:
+        """Give the transaction up: the map without the lost records is in the next one."""
         self._lose("the target has lost records")
 
     # Transactions
@@ -291,13 +292,14 @@ class TransactionalTarget(ClusterTarget):
                 pass
             if self._is_lost:
                 raise TransactionLostError("batches could not be sent")
-            if any(self._under_way.values()):
+            if self._has_under_way():
                 raise kafka_errors.KafkaTimeoutError("batches are not acknowledged yet")
         for one in self._finished:
             self._close(one)
         self._offsets.save()
         self._store.save_dropped()
         self._commit()
+        self._offsets.confirm()
         self._finished.clear()
 
     def _close(self, topic_partition: TopicPartition) -> None:
@@ -343,10 +345,10 @@ class TransactionalTarget(ClusterTarget):
     def _lose(self, reason: str) -> TransactionLostError:
         """Give the open transaction up, and the producer. Return the error to raise."""
         self._is_open, self._is_lost, self._has_loss = False, True, True
-        for under_way in self._under_way.values():
-            under_way.clear()
+        for partition in self._partitions.values():
+            partition.under_way.clear()
+            partition.held_bytes = 0
         for state in (
-            self._held,
             self._uncommitted,
             self._counted,
             self._marked,
