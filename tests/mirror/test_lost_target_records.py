@@ -19,7 +19,7 @@ from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.offset_map import Changes, MappedRange, OffsetMap
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import SourceTopic
+from kafkafmt.mirror.protocols import FROM_START, SourceTopic
 from kafkafmt.mirror.statistics import Moved, Statistics
 from kafkafmt.mirror.targets.cluster import ClusterTarget
 from kafkafmt.mirror.targets.sender import Sent
@@ -43,11 +43,14 @@ class Log:
     is_offset_lost: bool = False  # the broker has the batch, but the producer does not know where
 
     topic_id: UUID = OLD
+    is_there: bool = True
 
     def topic_ids(self, _: object) -> dict[str, UUID]:
         return {"t": self.topic_id}
 
     def end_offset(self, _: TopicPartition) -> int:
+        if not self.is_there:
+            raise KafkaTimeoutError
         return self.end
 
     def bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -262,3 +265,21 @@ def test_topic_when_it_was_created_again_just_before_the_mirror_ends_then_the_ne
     assert again.resume_offset(PARTITION) == 0
     again.begin(PARTITION, 0)
     assert again.statistics.possibly_doubled == 15
+
+
+def test_topic_when_it_was_created_again_at_the_source_and_does_not_begin_at_once_then_begins_at_its_start(
+    tmp_path: Path,
+) -> None:
+    log, store = Log(), Store()
+    store.ranges[PARTITION] = {0: MappedRange(0, 0, 10, str(OLD))}
+    target = target_of(log, store, tmp_path)
+    target.identify(PARTITION, NEW)
+    assert target.resume_offset(PARTITION) == FROM_START
+    log.is_there = False
+    with pytest.raises(KafkaTimeoutError):
+        target.begin(PARTITION, 0)
+    log.is_there = True
+    target.identify(PARTITION, NEW)
+    assert target.resume_offset(PARTITION) == FROM_START
+    target.begin(PARTITION, 0)
+    assert target.resume_offset(PARTITION) == 0

@@ -226,11 +226,16 @@ class ClusterTarget(Target):
             self._look_for_unknown_records(topic_partition)
         if (target_id := self._topic_ids.get(topic_partition.topic)) is not None:
             known.identify_target(str(target_id))
+        if self._sender.keeps_partitions:
+            self._begin_after_records(topic_partition, known, position)
+        else:
+            known.begin_at(position)
         self._restarted.discard(topic_partition)
         self._partitions[topic_partition].state = "begun"
-        if not self._sender.keeps_partitions:
-            known.begin_at(position)
-            return
+
+    def _begin_after_records(
+        self, topic_partition: TopicPartition, known: PartitionMap, position: int
+    ) -> None:
         expected = known.look_up(position)
         end = self._cluster.end_offset(topic_partition) or 0
         if expected is not None and (records := self._records_after(topic_partition, expected, end)):
