@@ -1,0 +1,42 @@
+"""Which schema of those that ids select is that of the reader, and what a decoder of its type leaves out."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from decode.rows import batch
+from kafkafmt.decode import Decoding, Schema
+
+
+def test_json_when_known_types_are_kept_then_a_warning_names_the_fields_that_they_lack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schemas = {
+        number: Schema("JSON", json.dumps({"properties": {"id": {"type": "number"}, name: {}}}))
+        for number, name in ((2, "known"), (3, "height"))
+    }
+    rows = batch([b"\0\0\0\0\2{}", b"\0\0\0\0\2{}", b'\0\0\0\0\3{"id":1,"height":5}'])
+    known = pa.struct([("id", pa.int64()), ("known", pa.string())])
+    decoder = Decoding(value="json", schemas=schemas).decoder(
+        ["value"],
+        sample=lambda names: [rows.select(names)],
+        known=pa.schema([("value", known)]),
+        keeps_types=True,
+    )
+    assert decoder.schema.field("value").type == known
+    assert caplog.messages == [
+        "values with schema id 3 have fields that the type of the reader lacks, and that are left out: height"
+    ]
+
+
+def test_json_when_a_sampled_schema_has_no_type_then_payloads_are_decoded_without_it() -> None:
+    plain = Schema("JSON", '{"properties": {"id": {"type": "integer"}}}')
+    schemas = {1: Schema("JSON", '{"$ref": "missing.json"}'), 2: plain}
+    rows = batch([b'\0\0\0\0%c{"id":%d}' % (number, number) for number in (2, 2, 1)])
+    decoder = Decoding(value="json", schemas=schemas).decoder(
+        ["value"], sample=lambda names: [rows.select(names)]
+    )
+    assert decoder.decode(rows).column("value").to_pylist() == [{"id": 2}, {"id": 2}, {"id": 1}]
