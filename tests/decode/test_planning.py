@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from decode.rows import batch
+from decode.test_decoding import schemas_topic, version
 from kafkafmt.decode import Decoding, Schema
 
 
@@ -40,3 +41,30 @@ def test_json_when_a_sampled_schema_has_no_type_then_payloads_are_decoded_withou
         ["value"], sample=lambda names: [rows.select(names)]
     )
     assert decoder.decode(rows).column("value").to_pylist() == [{"id": 2}, {"id": 2}, {"id": 1}]
+
+
+def avro(name: str, *fields: str) -> str:
+    return json.dumps(
+        {"type": "record", "name": name, "fields": [{"name": one, "type": "int"} for one in fields]}
+    )
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [avro("Order", "id"), avro("Click", "url"), '{"type": "nonsense"}'],
+    ids=["without a field", "of another type", "damaged"],
+)
+def test_newest_version_when_it_cannot_have_the_values_of_most_records_then_is_not_the_reader(
+    newest: str,
+) -> None:
+    """The topic has no subject. Its schemas are of a subject whose newest version no record has yet."""
+    schemas = schemas_topic(
+        version("Order", 1, 1, schema=avro("Order", "id")),
+        version("Order", 2, 2, schema=avro("Order", "id", "age")),
+        version("Order", 3, 3, schema=newest),
+    )
+    rows = batch([b"\0\0\0\0\2\2\4", b"\0\0\0\0\2\2\4"])
+    decoder = Decoding(value="avro", schemas=schemas).decoder(
+        ["value"], topics=["orders"], sample=lambda names: [rows.select(names)]
+    )
+    assert decoder.decode(rows).column("value").to_pylist() == [{"id": 1, "age": 2}] * 2

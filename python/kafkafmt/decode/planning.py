@@ -280,13 +280,14 @@ class _Planner:
         schemas = {one: _of_message(found, message) for one, found in self._known_schemas().items()}
         best = most = schemas[max(counts, key=lambda schema_id: counts[schema_id])]
         ids = [one for one in counts if schemas[one] == most or _keeps_fields(most, schemas[one])]
-        try:
-            return _of_message(self.schemas.newest_after(ids, kind), message)
-        except SchemaError:  # the source does not tell it
-            for schema_id in ids:
-                if _keeps_fields(best, schemas[schema_id]):
-                    best = schemas[schema_id]
-            return best
+        with suppress(SchemaError):  # the source does not tell it
+            newest = _of_message(self.schemas.newest_after(ids, kind), message)
+            if newest == most or _keeps_fields(most, newest):
+                return newest
+        for schema_id in ids:
+            if _keeps_fields(best, schemas[schema_id]):
+                best = schemas[schema_id]
+        return best
 
     def _with_known_fields(self, newest: Schema) -> Schema:
         """Return `newest`, or another schema of the folder that has its fields and more of those that are known.
