@@ -33,6 +33,24 @@ def test_json_when_known_types_are_kept_then_a_warning_names_the_fields_that_the
     ]
 
 
+def test_json_of_any_kind_when_known_types_are_kept_then_is_its_text() -> None:
+    document = {"properties": {"id": {"type": "number"}, "any": {}, "was_int": {}}}
+    rows = batch(
+        [b'\0\0\0\0\2{"id":1,"any":{"x":1},"was_int":7}', b'\0\0\0\0\2{"id":9007199254740993,"any":"x"}']
+    )
+    known = pa.struct([("id", pa.int64()), ("any", pa.string()), ("was_int", pa.int64())])
+    decoder = Decoding(value="json", schemas={2: Schema("JSON", json.dumps(document))}).decoder(
+        ["value"],
+        sample=lambda names: [rows.select(names)],
+        known=pa.schema([("value", known)]),
+        keeps_types=True,
+    )
+    assert decoder.decode(rows).column("value").to_pylist() == [
+        {"id": 1, "any": '{"x":1}', "was_int": 7},
+        {"id": 9007199254740993, "any": '"x"', "was_int": None},
+    ]
+
+
 def test_json_when_a_sampled_schema_has_no_type_then_payloads_are_decoded_without_it() -> None:
     plain = Schema("JSON", '{"properties": {"id": {"type": "integer"}}}')
     schemas = {1: Schema("JSON", '{"$ref": "missing.json"}'), 2: plain}

@@ -22,6 +22,7 @@ from kafkafmt.decode.framing import ID_HEADERS, MESSAGE_HEADERS, Frames, Framing
 from kafkafmt.decode.grouping import in_row_order, rows_of_groups
 from kafkafmt.decode.header_values import header_values
 from kafkafmt.decode.json_ import JsonDecoder
+from kafkafmt.decode.json_schema import text_fields_of
 from kafkafmt.decode.payloads import (
     DecodedPayloads,
     PayloadDecoder,
@@ -45,7 +46,8 @@ class ColumnDecoder:
     """Decodes the keys or the values of batches. It can be pickled, and then makes its decoders again.
 
     schemas: a source by id, one schema of all payloads, or None for formats without. reader: the schema of the
-    reader; None if `type` is given, to which values are cast. strict: fields of JSON that `type` lacks are errors.
+    reader; None if `type` is given, to which values are cast. That of JSON only says which text fields have any JSON.
+    strict: fields of JSON that `type` lacks are errors.
     """
 
     side: Side
@@ -126,9 +128,8 @@ class ColumnDecoder:
         if self.kind is None:
             return primitive_decoder(self.format)
         if self.format == "json":  # JSON is read without the schema of its writer
-            if self.reader is None:
-                return JsonDecoder(self.type, strict=self.strict)
-            return payload_format("JSON").decoder(self.reader, self.reader)
+            text_fields = frozenset() if self.reader is None else text_fields_of(self.reader)
+            return JsonDecoder(self.type, strict=self.strict, text_fields=text_fields)
         schema = self.writer_schema(writer)
         form = payload_format(schema.kind)
         if self.reader is not None:

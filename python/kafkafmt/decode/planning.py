@@ -183,7 +183,8 @@ class _Planner:
         newest = self._with_known_fields(self._newest_of(counts, message, kind))
         own = payload_format(kind).read_type(newest)
         if self.known is not None and self.keeps_types:
-            decoder = self._column_decoder(with_fields(self.known, own))
+            reader = newest if kind == "JSON" else None
+            decoder = self._column_decoder(with_fields(self.known, own), reader=reader)
         elif self.known is not None and self._loses_columns(own, newest, counts):
             decoder = self._column_decoder(with_fields(own, self.known))
         else:
