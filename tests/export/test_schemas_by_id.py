@@ -143,6 +143,37 @@ def test_records_when_a_run_has_most_of_another_type_then_the_columns_of_the_tab
     assert rows_of(tmp_path, "age, url") == [(7, None), (None, "/"), (None, "/"), (7, None)]
 
 
+WIDER = avro("age", "size")
+WITH_SIZE = framed(3, WIDER, id=1, age=1, size=5)
+LEAVES_OUT = "have fields that the type of the reader lacks, and that are left out: "
+
+
+def test_field_when_only_records_between_the_sampled_ones_have_it_then_a_warning_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Most of the sampled records are of another type, so each record is read with its own schema."""
+    schemas = WITH_CLICKS | {3: Schema("AVRO", json.dumps(WIDER))}
+    put(tmp_path / "logs", 0, NEW)
+    export(tmp_path, WITH_CLICKS)
+    put(tmp_path / "logs", 1, *[CLICKED] * 100, WITH_SIZE, *[CLICKED] * 100, NEW)
+    export(tmp_path, schemas)
+    assert rows_of(tmp_path, "kafka_offset, age")[101] == (101, 1)
+    assert caplog.messages == [f"values with schema id 3 {LEAVES_OUT}size"]
+
+
+def test_field_when_the_table_keeps_its_types_then_a_warning_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide, widest = (json.loads(json.dumps(one).replace('"int"', '"long"', 1)) for one in (V1, avro("length")))
+    schemas = {1: SCHEMAS[1], 2: Schema("AVRO", json.dumps(wide)), 3: Schema("AVRO", json.dumps(widest))}
+    put(tmp_path / "logs", 0, OLD)
+    export(tmp_path, schemas)
+    long = framed(2, wide, id=2)
+    put(tmp_path / "logs", 1, *[long] * 100, framed(3, widest, id=3, length=5), *[long] * 100)
+    assert export(tmp_path, schemas).undecoded == 0
+    assert f"values with schema id 3 {LEAVES_OUT}length" in caplog.messages
+
+
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_type_when_the_table_cannot_get_it_then_the_table_keeps_its_own(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
@@ -228,7 +259,7 @@ def test_reader_schema_when_a_command_has_it_then_its_fields_are_the_columns(
     result = command("export", *target, *decoded)
     assert result.exit_code == 0, result.stderr
     assert rows_of(tmp_path, "id, size") == [(1, None), (2, None)]
-    assert "values with schema id 2 have fields that the schema of the reader lacks" in capfd.readouterr().err
+    assert "values with schema id 2 have fields that the type of the reader lacks" in capfd.readouterr().err
     result = command("export", *target, "--value-format", "json", *decoded[4:])
     assert "reader_schema is of kind AVRO; the format is json" in result.stderr
 
@@ -304,7 +335,7 @@ def test_fields_when_the_reader_lacks_them_then_one_warning_names_schema_and_fie
         for _ in range(2):
             kafkafmt.scan(tmp_path, decode=decode).to_arrow()
     assert caplog.messages == [
-        "values with schema id 3 have fields that the schema of the reader lacks, and that are left out: "
+        "values with schema id 3 have fields that the type of the reader lacks, and that are left out: "
         "left_out_one, left_out_two"
     ]
 

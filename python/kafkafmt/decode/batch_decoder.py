@@ -16,11 +16,13 @@ from kafkafmt.columns.arrow import text_array
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
 from kafkafmt.decode.evolving import EvolvingDecoder
+from kafkafmt.decode.fields import lacking_fields
 from kafkafmt.decode.formats import payload_format
 from kafkafmt.decode.framing import ID_HEADERS, MESSAGE_HEADERS, Frames, Framing, Writer, find_frames
 from kafkafmt.decode.grouping import in_row_order, rows_of_groups
 from kafkafmt.decode.header_values import header_values
 from kafkafmt.decode.json_ import JsonDecoder
+from kafkafmt.decode.json_schema import text_fields_of
 from kafkafmt.decode.payloads import (
     DecodedPayloads,
     PayloadDecoder,
@@ -44,7 +46,8 @@ class ColumnDecoder:
     """Decodes the keys or the values of batches. It can be pickled, and then makes its decoders again.
 
     schemas: a source by id, one schema of all payloads, or None for formats without. reader: the schema of the
-    reader; None if `type` is given, to which values are cast. strict: fields of JSON that `type` lacks are errors.
+    reader; None if `type` is given, to which values are cast. That of JSON only says which text fields have any JSON.
+    strict: fields of JSON that `type` lacks are errors.
     """
 
     side: Side
@@ -125,14 +128,18 @@ class ColumnDecoder:
         if self.kind is None:
             return primitive_decoder(self.format)
         if self.format == "json":  # JSON is read without the schema of its writer
-            if self.reader is None:
-                return JsonDecoder(self.type, strict=self.strict)
-            return payload_format("JSON").decoder(self.reader, self.reader)
+            text_fields = frozenset() if self.reader is None else text_fields_of(self.reader)
+            return JsonDecoder(self.type, strict=self.strict, text_fields=text_fields)
         schema = self.writer_schema(writer)
+        form = payload_format(schema.kind)
         if self.reader is not None:
-            warn_of_left_out(self.side, writer.schema_id, schema, self.reader)
-            return payload_format(schema.kind).decoder(schema, self.reader)
-        return EvolvingDecoder(payload_format(schema.kind).decoder(schema, schema), self.type)
+            if schema != self.reader:
+                warn_of_left_out(self.side, writer.schema_id, form.left_out(schema, self.reader))
+            return form.decoder(schema, self.reader)
+        own = form.decoder(schema, schema)
+        decoder = EvolvingDecoder(own, self.type)
+        warn_of_left_out(self.side, writer.schema_id, list(lacking_fields(own.type, self.type)))
+        return decoder
 
     def writer_schema(self, writer: Writer) -> Schema:
         """Return the schema of a writer, with the message that its framing names."""
@@ -147,18 +154,13 @@ class ColumnDecoder:
         return schema if writer.message is None else replace(schema, message=writer.message)
 
 
-def warn_of_left_out(side: Side, schema_id: SchemaId | None, writer: Schema, reader: Schema) -> None:
-    """Log a warning if the schema of a writer has fields that the schema of the reader lacks.
-
-    Raises SchemaError if `reader` cannot read what `writer` writes.
-    """
-    if schema_id is not None and writer != reader:
-        names = payload_format(writer.kind).left_out(writer, reader)
-        if names:
-            _warn_once(
-                f"{side}s with {schema_id} have fields that the schema of the reader lacks, and that are left out: "
-                f"{some_names(names)}"
-            )
+def warn_of_left_out(side: Side, schema_id: SchemaId | None, names: Sequence[str]) -> None:
+    """Log a warning if payloads with an id have fields that are left out. schema_id: None if ids select no schemas."""
+    if schema_id is not None and names:
+        _warn_once(
+            f"{side}s with {schema_id} have fields that the type of the reader lacks, and that are left out: "
+            f"{some_names(names)}"
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -39,7 +39,7 @@ class JsonDecoder:
 
     kind: the type of the values. Fields that it lacks are left out; with `strict`, they are errors unless all their
         values are null.
-    text_fields: paths of text fields that may have any JSON, whose text they become.
+    text_fields: paths whose fields, if they are text, may have any JSON, whose text they become.
 
     Raises SchemaError if JSON has no form for the type.
     """

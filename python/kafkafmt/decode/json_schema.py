@@ -68,8 +68,7 @@ class JsonSchemaFormat:
 
     def decoder(self, writer: Schema, reader: Schema) -> PayloadDecoder:
         """Return a decoder of JSON to the type of `reader`."""
-        kind, text_fields = _arrow_type(reader)
-        return JsonDecoder(kind, text_fields=text_fields)
+        return JsonDecoder(self.read_type(reader), text_fields=text_fields_of(reader))
 
     def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
         """Return the paths of the properties of `writer` that `reader` lacks."""
@@ -77,6 +76,11 @@ class JsonSchemaFormat:
 
 
 FORMAT = JsonSchemaFormat()
+
+
+def text_fields_of(reader: Schema) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the fields whose type is text because they may have any JSON."""
+    return _arrow_type(reader)[1]
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ _Numbers = tuple[int, int]
 class Program:
     """The steps that read values of a type, one for each column.
 
-    text_fields: paths of text fields that get the JSON text of any value.
+    text_fields: paths whose fields, if they are text, get the JSON text of any value.
     paths: the field of each step, for errors. types: what each reads.
 
     Raises SchemaError if JSON has no form for the type.
@@ -50,7 +50,7 @@ class Program:
 
     def _column(self, kind: pa.DataType, node: int, path: tuple[str, ...], shown: str) -> Column:
         self.paths[node], self.types[node] = shown, kind
-        if path in self._text_fields:
+        if path in self._text_fields and _is_text(kind):
             return self._made(kind, Layout.TEXT, node, Operation.ANY)
         if pa.types.is_struct(kind):
             return self._struct(kind, node, path, shown)
@@ -107,12 +107,16 @@ class Program:
         return self._made(kind, Layout.LIST, node, Operation.MAP, [column])
 
     def _scalar(self, kind: pa.DataType, node: int) -> Column:
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if _is_text(kind):
             return self._made(kind, Layout.TEXT, node, Operation.STRING)
         if pa.types.is_null(kind):
             return self._made(kind, Layout.EMPTY, node, Operation.NOTHING)
         operation, numbers = _plain(kind)
         return self._made(kind, Layout.PLAIN, node, operation, numbers=numbers)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _plain(kind: pa.DataType) -> tuple[Operation, _Numbers]:

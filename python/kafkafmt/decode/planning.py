@@ -180,17 +180,25 @@ class _Planner:
                 raise self._no_schema()
             return self._column_decoder(self.known)
         message = self._message(first)
-        reader = self._with_known_fields(self._newest_of(counts, message, kind))
-        if self.known is not None:
-            own = payload_format(kind).read_type(reader)
-            if self.keeps_types:
-                return self._column_decoder(with_fields(self.known, own))
-            if self._loses_columns(own, reader, counts):
-                return self._column_decoder(with_fields(own, self.known))
-        if kind == "JSON":  # decoders of JSON do not look at the schemas of writers
-            for schema_id, schema in self._known_schemas().items():
-                warn_of_left_out(self.side, schema_id, schema, reader)
-        return self._with_reader(reader)
+        newest = self._with_known_fields(self._newest_of(counts, message, kind))
+        own = payload_format(kind).read_type(newest)
+        if self.known is not None and self.keeps_types:
+            reader = newest if kind == "JSON" else None
+            decoder = self._column_decoder(with_fields(self.known, own), reader=reader)
+        elif self.known is not None and self._loses_columns(own, newest, counts):
+            decoder = self._column_decoder(with_fields(own, self.known))
+        else:
+            decoder = self._with_reader(newest)
+        if kind == "JSON":
+            self._warn_of_left_out(decoder.type)
+        return decoder
+
+    def _warn_of_left_out(self, kind: pa.DataType) -> None:
+        """Warn of the fields of JSON that a type lacks. Its decoders do not look at the schemas of writers."""
+        for schema_id, schema in self._known_schemas().items():
+            with suppress(SchemaError):  # payloads are decoded without it
+                written = payload_format(schema.kind).read_type(schema)
+                warn_of_left_out(self.side, schema_id, list(lacking_fields(written, kind)))
 
     def _message(self, writers: Sequence[Writer]) -> Message | None:
         """Return the one Protobuf message that writers name. None if they name none."""
@@ -273,13 +281,14 @@ class _Planner:
         schemas = {one: _of_message(found, message) for one, found in self._known_schemas().items()}
         best = most = schemas[max(counts, key=lambda schema_id: counts[schema_id])]
         ids = [one for one in counts if schemas[one] == most or _keeps_fields(most, schemas[one])]
-        try:
-            return _of_message(self.schemas.newest_after(ids, kind), message)
-        except SchemaError:  # the source does not tell it
-            for schema_id in ids:
-                if _keeps_fields(best, schemas[schema_id]):
-                    best = schemas[schema_id]
-            return best
+        with suppress(SchemaError):  # the source does not tell it
+            newest = _of_message(self.schemas.newest_after(ids, kind), message)
+            if newest == most or _keeps_fields(most, newest):
+                return newest
+        for schema_id in ids:
+            if _keeps_fields(best, schemas[schema_id]):
+                best = schemas[schema_id]
+        return best
 
     def _with_known_fields(self, newest: Schema) -> Schema:
         """Return `newest`, or another schema of the folder that has its fields and more of those that are known.
