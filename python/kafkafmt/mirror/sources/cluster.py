@@ -362,6 +362,8 @@ class ClusterSource(Source):
         if self._is_handing_out:  # the consumer's position is already after runs that are not taken yet
             return
         for topic_partition, known in self._positions.items():
+            if self._epochs.must_begin(topic_partition):
+                continue
             with suppress(kafka_errors.KafkaError):
                 position = self._consumer.position(_kafka(topic_partition), timeout_ms=0)
                 # A position that goes back is reported when a batch from there arrives.
