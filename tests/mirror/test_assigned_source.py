@@ -17,12 +17,13 @@ from kafkafmt.mirror.admission import Admission
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import EpochAt, Reached, SourceRun, SourceTopic, Target
+from kafkafmt.mirror.protocols import EpochAt, Reached, Source, SourceRun, SourceTopic, Target
 from kafkafmt.mirror.sources.assigned import AssignedClusterSource
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.upkeep import TopicUpkeep
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
+from logged_events import logged_events
 from mirror.folders import KEPT, batch
 
 PARTITION = TopicPartition("t", 0)
@@ -122,6 +123,20 @@ class NotingTarget(Target):
         return None
 
 
+def mirror_of(source: Source, options: MirrorOptions) -> Mirror:
+    memory = HeldMemory(options.memory)
+    target = NotingTarget(Statistics(memory.budget))
+    return Mirror(
+        options,
+        source,
+        target,
+        memory,
+        upkeep=TopicUpkeep(options, source, target, target.statistics, Admission(options.names, set)),
+        transform=lambda _, run: iter([run]),
+        report=lambda _: None,
+    )
+
+
 def test_topic_when_created_again_while_a_mirror_takes_all_partitions_then_is_begun_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,18 +145,8 @@ def test_topic_when_created_again_while_a_mirror_takes_all_partitions_then_is_be
     options = MirrorOptions(address, tmp_path, follows=True, shares_partitions=False, commit_interval=1e-9)
     cluster: Any = OneTopicCluster()
     source = AssignedClusterSource(cluster, options.selection, options, None)
-    memory = HeldMemory(options.memory)
-    target = NotingTarget(Statistics(memory.budget))
-    upkeep = TopicUpkeep(options, source, target, target.statistics, Admission(options.names, set))
-    mirror = Mirror(
-        options,
-        source,
-        target,
-        memory,
-        upkeep=upkeep,
-        transform=lambda _, run: iter([run]),
-        report=lambda _: None,
-    )
+    mirror = mirror_of(source, options)
+    target: Any = mirror._target
     consumer: Any = source._consumer
     ids, polls = [cluster.topic_id], iter(range(MOST_POLLS))
 
@@ -198,10 +203,53 @@ def test_goal_when_the_log_has_lost_its_end_then_is_the_end_that_it_has_now(
     cluster: Any = LongerCluster()
     source = AssignedClusterSource(cluster, options.selection, options, None)
     assert source.goals() == {PARTITION: 1000}
-    assert source.kept_ends({PARTITION: Reached(1000, EpochAt(1000, 0))}) == {PARTITION: 900}
+    with logged_events("kafkafmt.mirror.sources.goals") as logged:
+        assert source.kept_ends({PARTITION: Reached(1000, EpochAt(1000, 0))}) == {PARTITION: 900}
     assert source.goals() == {PARTITION: 950}
     source.seek(PARTITION, 950)
     assert source.is_at_end(PARTITION)
+    assert logged == []  # the lost records are at the target
+
+
+class EndedConsumer(ShorterConsumer):
+    """Has read all of it."""
+
+    def position(self, _: object, **options: object) -> int:
+        return 950
+
+    highwater = position
+
+    def position_epoch(self, _: object) -> int:
+        return 0
+
+
+class EndedCluster(LongerCluster):
+    """Its log was truncated at offset 950 since then."""
+
+    def end_offset(self, _: TopicPartition) -> int:
+        return 950
+
+
+def test_once_when_the_log_has_lost_its_end_before_it_was_read_then_ends_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster._STILL_SECONDS", 0)
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster.RawConsumer", EndedConsumer)
+    options = MirrorOptions(
+        parse_address("kafka://source:9092"), tmp_path, follows=False, shares_partitions=False
+    )
+    cluster: Any = EndedCluster()
+    source = AssignedClusterSource(cluster, options.selection, options, None)
+    mirror = mirror_of(source, options)
+    polls = iter(range(MOST_POLLS))
+    consumer: Any = source._consumer
+    consumer.on_poll = lambda: mirror.end() if next(polls, None) is None else None
+    with logged_events("kafkafmt.mirror.sources.goals") as logged:
+        mirror.run()
+    assert next(polls, None) is not None, "it would not have ended"
+    (warning,) = logged
+    assert (warning["partition"], warning["from_offset"], warning["to_offset"]) == ("t-0", 950, 1000)
+    assert (mirror.statistics.unreached, mirror.statistics.lag) == ([], {PARTITION: 0})
 
 
 class TruncatedConsumer(IdleConsumer):

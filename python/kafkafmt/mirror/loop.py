@@ -156,7 +156,8 @@ class Mirror:
         if not self._is_idle or any(self._target.pending(one) is not None for one in active):
             return False
         self._source.refresh_positions()
-        if not all(map(self._source.is_at_end, active)):
+        if left := [one for one in active if not self._source.is_at_end(one)]:
+            self._source.lower_goals(left)
             return False
         return not self._left_to_others() or self._others_stand_still()
 
