@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from kafka import TopicPartition as KafkaTopicPartition
 
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.addresses import parse_address
@@ -15,12 +17,14 @@ from kafkafmt.mirror.admission import Admission
 from kafkafmt.mirror.loop import Mirror
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import EpochAt, Reached, SourceTopic, Target
+from kafkafmt.mirror.protocols import EpochAt, Reached, Source, SourceRun, SourceTopic, Target
 from kafkafmt.mirror.sources.assigned import AssignedClusterSource
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.upkeep import TopicUpkeep
+from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
-from mirror.folders import KEPT
+from logged_events import logged_events
+from mirror.folders import KEPT, batch
 
 PARTITION = TopicPartition("t", 0)
 MOST_POLLS = 20
@@ -119,6 +123,20 @@ class NotingTarget(Target):
         return None
 
 
+def mirror_of(source: Source, options: MirrorOptions) -> Mirror:
+    memory = HeldMemory(options.memory)
+    target = NotingTarget(Statistics(memory.budget))
+    return Mirror(
+        options,
+        source,
+        target,
+        memory,
+        upkeep=TopicUpkeep(options, source, target, target.statistics, Admission(options.names, set)),
+        transform=lambda _, run: iter([run]),
+        report=lambda _: None,
+    )
+
+
 def test_topic_when_created_again_while_a_mirror_takes_all_partitions_then_is_begun_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,18 +145,8 @@ def test_topic_when_created_again_while_a_mirror_takes_all_partitions_then_is_be
     options = MirrorOptions(address, tmp_path, follows=True, shares_partitions=False, commit_interval=1e-9)
     cluster: Any = OneTopicCluster()
     source = AssignedClusterSource(cluster, options.selection, options, None)
-    memory = HeldMemory(options.memory)
-    target = NotingTarget(Statistics(memory.budget))
-    upkeep = TopicUpkeep(options, source, target, target.statistics, Admission(options.names, set))
-    mirror = Mirror(
-        options,
-        source,
-        target,
-        memory,
-        upkeep=upkeep,
-        transform=lambda _, run: iter([run]),
-        report=lambda _: None,
-    )
+    mirror = mirror_of(source, options)
+    target: Any = mirror._target
     consumer: Any = source._consumer
     ids, polls = [cluster.topic_id], iter(range(MOST_POLLS))
 
@@ -195,7 +203,92 @@ def test_goal_when_the_log_has_lost_its_end_then_is_the_end_that_it_has_now(
     cluster: Any = LongerCluster()
     source = AssignedClusterSource(cluster, options.selection, options, None)
     assert source.goals() == {PARTITION: 1000}
-    assert source.kept_ends({PARTITION: Reached(1000, EpochAt(1000, 0))}) == {PARTITION: 900}
+    with logged_events("kafkafmt.mirror.sources.goals") as logged:
+        assert source.kept_ends({PARTITION: Reached(1000, EpochAt(1000, 0))}) == {PARTITION: 900}
     assert source.goals() == {PARTITION: 950}
     source.seek(PARTITION, 950)
     assert source.is_at_end(PARTITION)
+    assert logged == []  # the lost records are at the target
+
+
+class EndedConsumer(ShorterConsumer):
+    """Has read all of it."""
+
+    def position(self, _: object, **options: object) -> int:
+        return 950
+
+    highwater = position
+
+    def position_epoch(self, _: object) -> int:
+        return 0
+
+
+class EndedCluster(LongerCluster):
+    """Its log was truncated at offset 950 since then."""
+
+    def end_offset(self, _: TopicPartition) -> int:
+        return 950
+
+
+def test_once_when_the_log_has_lost_its_end_before_it_was_read_then_ends_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster._STILL_SECONDS", 0)
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster.RawConsumer", EndedConsumer)
+    options = MirrorOptions(
+        parse_address("kafka://source:9092"), tmp_path, follows=False, shares_partitions=False
+    )
+    cluster: Any = EndedCluster()
+    source = AssignedClusterSource(cluster, options.selection, options, None)
+    mirror = mirror_of(source, options)
+    polls = iter(range(MOST_POLLS))
+    consumer: Any = source._consumer
+    consumer.on_poll = lambda: mirror.end() if next(polls, None) is None else None
+    with logged_events("kafkafmt.mirror.sources.goals") as logged:
+        mirror.run()
+    assert next(polls, None) is not None, "it would not have ended"
+    (warning,) = logged
+    assert (warning["partition"], warning["from_offset"], warning["to_offset"]) == ("t-0", 950, 1000)
+    assert (mirror.statistics.unreached, mirror.statistics.lag) == ([], {PARTITION: 0})
+
+
+class TruncatedConsumer(IdleConsumer):
+    """Has read up to offset 150 in epoch 1. The next leader has records of epoch 2 from offset 100 on."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)
+        runs = (batch(140, partition_leader_epoch=1), batch(100, 100, partition_leader_epoch=2))
+        self._polls = [{KafkaTopicPartition(*PARTITION): [whole_batches(data)]} for data in runs]
+
+    def poll_runs(self, _: float) -> dict[Any, Any]:
+        return self._polls.pop(0)
+
+    def position(self, _: object, **options: object) -> int:
+        return 150 if self._polls else 200
+
+    def position_epoch(self, _: object) -> int:
+        return 1 if self._polls else 2
+
+    def epoch_ends(self, asked: Mapping[Any, int]) -> dict[Any, tuple[int, int]]:
+        ends = {1: (1, 100), 2: (2, 200)}
+        return {one: ends[epoch] for one, epoch in asked.items()}
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_source_when_a_commit_is_due_before_a_truncated_partition_begins_again_then_still_knows_the_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.sources.cluster.RawConsumer", TruncatedConsumer)
+    options = MirrorOptions(
+        parse_address("kafka://source:9092"), tmp_path, follows=True, shares_partitions=False
+    )
+    cluster: Any = OneTopicCluster()
+    source = AssignedClusterSource(cluster, options.selection, options, None)
+    source.seek(PARTITION, 140)
+    assert [found.position for found in source.poll(0) if isinstance(found, SourceRun)] == [140]
+    assert list(source.poll(0)) == []
+    assert source.take_rewound() == {PARTITION}
+    source.refresh_positions()  # as each commit does
+    if comes_back:
+        asyncio.run(source.revoked({PARTITION}, is_lost=False))
+    assert source.kept_ends({PARTITION: Reached(150, None)}) == {PARTITION: 100}

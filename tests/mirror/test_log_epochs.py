@@ -40,6 +40,15 @@ class RefusedConsumer(Consumer):
     ends: ClassVar[dict[int, tuple[int, int]]] = {}
 
 
+class RewoundConsumer(Consumer):
+    """Of a group whose other member has rewound to offset 150, and has committed offset 180 in epoch 3."""
+
+    ends: ClassVar[dict[int, tuple[int, int]]] = {2: (2, 150), 3: (3, 190)}
+
+    def committed_offsets(self, partitions: Iterable[Any], **_: object) -> dict[Any, OffsetAndMetadata]:
+        return dict.fromkeys(partitions, OffsetAndMetadata(180, "", 3))
+
+
 class GrownConsumer(Consumer):
     """Of a log that was truncated, and has grown since then in the same epoch."""
 
@@ -86,9 +95,10 @@ def test_epoch_when_batches_were_read_then_is_that_of_the_batch_at_an_offset_or_
     assert epochs.epoch_at(PARTITION, 160) == -1
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
 @pytest.mark.parametrize("consumer_of", [RefusedConsumer, GrownConsumer])
 def test_log_when_the_consumer_went_back_and_no_epoch_tells_where_to_then_the_partition_stops(
-    consumer_of: type[Consumer],
+    consumer_of: type[Consumer], comes_back: bool
 ) -> None:
     epochs = epochs_of(consumer_of())
     assert kept_end(epochs, 150) == 150
@@ -96,6 +106,8 @@ def test_log_when_the_consumer_went_back_and_no_epoch_tells_where_to_then_the_pa
     assert not epochs.is_rewound(PARTITION, whole_batches(batch(150)), 150)
     assert epochs.is_rewound(PARTITION, whole_batches(batch(145)), 150)
     assert epochs.take_rewound() == {PARTITION}
+    if comes_back:
+        epochs.revoke(PARTITION)
     for _ in range(2):  # also if it is tried again
         assert "truncated before offset 150, and continues with offset 145" in str(kept_end(epochs, 150))
     assert epochs.take_rewound() == set()
@@ -130,3 +142,14 @@ def test_log_when_a_partition_comes_back_then_what_was_read_is_known_beyond_the_
     assert kept_end(epochs, 200) == 200  # the commit alone would say 100
     epochs.forget(PARTITION)
     assert kept_end(epochs, 200) == 100
+
+
+def test_log_when_another_mirror_has_rewound_it_then_what_was_read_before_is_older_than_the_commit() -> None:
+    epochs = epochs_of(RewoundConsumer())
+    epochs.begin(PARTITION, 190)
+    epochs.add(PARTITION, whole_batches(batch(190, partition_leader_epoch=2)))
+    assert epochs.is_rewound(PARTITION, whole_batches(batch(150, partition_leader_epoch=3)), 200)
+    epochs.revoke(PARTITION)
+    assert kept_end(epochs, 180) == 180
+    epochs.begin(PARTITION, 180)
+    assert epochs.epoch_at(PARTITION, 180) == 3

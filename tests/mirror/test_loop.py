@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkafmt.log.gaps import OffsetsGone
 from kafkafmt.mirror.addresses import parse_address
 from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.mirror.admission import Admission
@@ -73,6 +74,21 @@ class StillSource(DirectorySource):
         return super().bounds(topic_partitions)
 
 
+class VanishingSource(DirectorySource):
+    """Has no partition any more after `vanish`. `on_look` is called when the mirror looks for them."""
+
+    on_look: Callable[[], None]
+    has_vanished = False
+
+    def vanish(self) -> None:
+        self.has_vanished = True
+
+    def partitions(self) -> Sequence[TopicPartition]:
+        if self.has_vanished:
+            self.on_look()
+        return [] if self.has_vanished else super().partitions()
+
+
 class FailingTarget(Target):
     """Cannot take a batch, for a reason that no mirror expects."""
 
@@ -135,6 +151,27 @@ class NotingTarget(FailingTarget):
         """As if it were there."""
 
 
+class LateMapTarget(NotingTarget):
+    """Has 3 offsets, and cannot make durable at once where its partition begins."""
+
+    attempts = 0
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return 3
+
+    def make_durable(self) -> None:
+        self.attempts += 1
+        if self.attempts == 1:
+            raise UnansweredError("the offset map could not be written")
+
+
+class AnchoringTarget(LateMapTarget):
+    """Continues where its partition was begun, although that is not durable."""
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        return self.begun[-1] if self.begun else 3
+
+
 class LosingTarget(FailingTarget):
     """Loses its records from offset 3 on while it takes them, or at the end, and then can create no topics."""
 
@@ -187,10 +224,11 @@ def mirror_to(
     target_of: type[RefusingTarget | FailingTarget],
     folder: Path,
     source_of: type[DirectorySource] = DirectorySource,
+    first: int = 0,
     **options_of_mirror: Any,
 ) -> Mirror:
-    """A mirror of a folder with one partition."""
-    put_log(folder / "t-0", batches(0, 10))
+    """A mirror of a folder with one partition. first: its first offset."""
+    put_log(folder / "t-0", batches(first, first + 10))
     options = MirrorOptions(folder, parse_address("kafka://target:9092"), **options_of_mirror)
     memory = HeldMemory(options.memory)
     target = target_of(Statistics(memory.budget))
@@ -277,6 +315,31 @@ def test_partition_when_its_source_loses_records_that_were_mirrored_then_begins_
     (warning,) = logged
     assert (warning["partition"], warning["from_offset"], warning["to_offset"]) == ("t-0", 5, 10)
     assert mirror.statistics.unreached == []
+
+
+@pytest.mark.parametrize("target_of", [LateMapTarget, AnchoringTarget])
+def test_deleted_offsets_when_the_attempt_to_begin_is_repeated_then_are_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target_of: type[LateMapTarget]
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.loop._RETRY_SECONDS", 0)
+    mirror = mirror_to(target_of, tmp_path, first=10)
+    mirror.run()
+    target: Any = mirror._target
+    assert target.begun == [10, 10]
+    assert mirror.statistics.gone == [OffsetsGone(PARTITION, 3, 10)]
+
+
+def test_partition_when_it_vanishes_before_it_could_be_begun_then_is_not_unreached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.loop._RETRY_SECONDS", 0)
+    mirror = mirror_to(NeverReadyTarget, tmp_path, VanishingSource, follows=True)
+    target: Any = mirror._target
+    source: Any = mirror._source
+    target.on_attempt = source.vanish
+    source.on_look = mirror.end
+    mirror.run()
+    assert (mirror.statistics.unreached, mirror.statistics.lag) == ([], {})
 
 
 @pytest.mark.parametrize("target_of", [FailingTarget, InterruptedTarget])

@@ -26,19 +26,20 @@ class Unbegun(NamedTuple):
     end: of the source, at the last attempt; None if it is not known.
     has_begun: whether the partition must begin again.
     is_tried: whether an attempt has failed.
+    gone_to: failed attempts have found that all offsets before it are deleted.
     """
 
     reached: int | None = None
     end: int | None = None
     has_begun: bool = False
     is_tried: bool = False
+    gone_to: int = 0
 
 
 @dataclass
 class Beginnings:
     """Finds where partitions begin, and begins them there at the target.
 
-    gone: deleted offsets that were found since it was cleared.
     failed: partitions that could not begin, or must begin again, and are tried again.
     is_first: whether no partition has begun yet.
     """
@@ -46,9 +47,9 @@ class Beginnings:
     options: MirrorOptions
     source: Source
     target: Target
-    gone: list[OffsetsGone] = field(default_factory=list)
     failed: dict[TopicPartition, Unbegun] = field(default_factory=dict)
     is_first: bool = True
+    _gone: list[OffsetsGone] = field(default_factory=list)
     _resumed_at: dict[TopicPartition, int] = field(default_factory=dict)  # by the attempt that is under way
 
     def positions(
@@ -99,7 +100,7 @@ class Beginnings:
         kept: int | PartitionError | None,
     ) -> int | Stopped:
         """Begin a partition at the target. Return where, or why it is stopped."""
-        gone: OffsetsGone | None = None
+        gone = None
         try:
             position = (
                 self._kept_position(topic_partition, resumed, kept)
@@ -118,11 +119,12 @@ class Beginnings:
                     "the records at the target, with all of these records"
                 )
             if position < low:
-                gone = OffsetsGone(topic_partition, position, low)
+                known = self.failed.get(topic_partition, Unbegun()).gone_to
+                gone = OffsetsGone(topic_partition, max(position, known), low) if known < low else None
                 position = low
             self.target.begin(topic_partition, position)
             if gone is not None:
-                self.gone.append(gone)
+                self._gone.append(gone)
         except (PartitionError, KafkaFormatError) as error:
             return Stopped(topic_partition, low, str(error))
         return position
@@ -163,6 +165,11 @@ class Beginnings:
         # With `latest`, partitions that appear later begin at their start: all their records are new.
         return high if self.options.beginning == "latest" and self.is_first else low
 
+    def take_gone(self) -> list[OffsetsGone]:
+        """Return the deleted offsets that attempts have found since the last call."""
+        taken, self._gone = self._gone, []
+        return taken
+
     def unbegun(self, topic_partition: TopicPartition, committed: int | None) -> Unbegun:
         """Return how far a partition is that must begin again. committed: by this run; None if nothing was."""
         known = (committed, self.target.pending(topic_partition))
@@ -182,9 +189,14 @@ class Beginnings:
         unknown = [one for one, offset in reached.items() if offset is None and one in bounds]
         for one, offset in self.source.reached_by_others(unknown).items() if unknown else ():
             reached[one] = max(offset, bounds[one][0])
+        gone_to = {gone.topic_partition: gone.to_offset for gone in self._gone}
         self.failed = {
             one: Unbegun(
-                reached[one], bounds[one][1] if one in bounds else found.end, found.has_begun, is_tried=True
+                reached[one],
+                bounds[one][1] if one in bounds else found.end,
+                found.has_begun,
+                is_tried=True,
+                gone_to=gone_to.get(one, found.gone_to),
             )
             for one, found in earlier.items()
         }

@@ -156,7 +156,8 @@ class Mirror:
         if not self._is_idle or any(self._target.pending(one) is not None for one in active):
             return False
         self._source.refresh_positions()
-        if not all(map(self._source.is_at_end, active)):
+        if left := [one for one in active if not self._source.is_at_end(one)]:
+            self._source.lower_goals(left)
             return False
         return not self._left_to_others() or self._others_stand_still()
 
@@ -203,14 +204,14 @@ class Mirror:
         """Begin newly assigned partitions at the positions where they were left, and forget those that are gone."""
         if partitions is None:
             return
-        gone = self._assigned.difference(partitions)  # such as a folder that was deleted
-        if gone:
-            self._drain(gone & self._started)
+        known = self._assigned | self._beginnings.failed.keys()
+        if gone := known.difference(partitions):  # such as a folder that was deleted
+            if started := gone & self._started:
+                self._drain(started)
             self._forget(gone)
         new = [one for one in partitions if one not in self._assigned]
         if not new or time.monotonic() < self._begin_due:
             return
-        self._beginnings.gone.clear()
         bounds: Mapping[TopicPartition, tuple[int, int]] = {}
         try:
             bounds = self._source.bounds(sorted(new))
@@ -229,9 +230,10 @@ class Mirror:
             self._beginnings.fail(new, bounds)
             _log.warning("partitions could not be started, and are tried again", error=str(error))
             return
+        finally:  # the target may keep where a partition begins, also if others could not be started
+            for gone_offsets in self._beginnings.take_gone():
+                self._note_gone(gone_offsets)
         self._beginnings.failed.clear()
-        for gone_offsets in self._beginnings.gone:
-            self._note_gone(gone_offsets)
         unknown = self._target.take_unknown_records()
         report_unknown_records(unknown, appends=self._options.appends)
         for topic_partition, position in positions.items():

@@ -149,6 +149,13 @@ class Source(Protocol):
     def goals(self) -> Mapping[TopicPartition, int]:
         """Return the end offsets of all partitions when the mirror started; empty for a mirror that follows."""
 
+    def lower_goals(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Let partitions that do not reach their goal end where their log ends now, if it has lost its end.
+
+        Called while nothing arrives. The source looks only after some time.
+        """
+        return
+
     def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that other mirrors of the group have reached in these partitions."""
 

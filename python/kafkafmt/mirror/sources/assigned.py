@@ -31,7 +31,7 @@ class AssignedClusterSource(ClusterSource):
     def _begin_reading(self) -> None:
         self._listed_at = time.monotonic()
         self._list_seconds = self._consumer.config["metadata_max_age_ms"] / 1000
-        found = self._goals or self._cluster.partitions(
+        found = self._goals.ends or self._cluster.partitions(
             filter(self._address.matches, self._cluster.topic_names())
         )
         self._missing_once: set[TopicPartition] = set()

@@ -24,7 +24,6 @@ from kafka.structs import OffsetAndMetadata
 
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.client.raw_consumer import RawConsumer
-from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.memory import MemoryBudget
@@ -43,9 +42,9 @@ from kafkafmt.mirror.protocols import (
     SourceTopic,
 )
 from kafkafmt.mirror.refusals import Right, naming_refusals
+from kafkafmt.mirror.sources.goals import Goals
 from kafkafmt.mirror.sources.log_epochs import LogEpochs
 from kafkafmt.records.runs import joined_runs
-from kafkafmt.records.trimming import runs_before
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ _RECREATED = "the topic was deleted and created again at the source while it was
 # A topic that is missing for this time counts as deleted.
 _MISSING_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
+# If no position has moved for this time, a partition may wait for an end that its log has lost.
+_STILL_SECONDS = 10.0
 # New topics and partitions are found within this time.
 _FETCHES_AHEAD = 2
 _METADATA_MAX_AGE_MS = 10_000
@@ -95,8 +96,7 @@ class ClusterSource(Source):
         self._assigned: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
-        # Ends in time. A batch that contains one is cut.
-        self._cuts: dict[TopicPartition, int] = {}
+        self._moved_at = time.monotonic()  # the position of any partition
         self._topic_ids: dict[str, UUID] = {}
         self._begun_ids: dict[TopicPartition, UUID | None] = {}
         self._ids_asked_at = time.monotonic()
@@ -136,11 +136,10 @@ class ClusterSource(Source):
         self._group = group or ""
         given = config.get("session_timeout_ms")
         self.patience = _PATIENCE_SECONDS if given is None else 2 * given / 1000
-        self._goals: dict[TopicPartition, int] = {}
-        self._reached: dict[TopicPartition, int] = {}
+        self._goals = Goals(cluster, address, options)
+        self._ends.update(self._goals.ends)
+        self._reached = dict(self._goals.starts)
         self._looked_at = float("-inf")
-        if not options.is_following:
-            self._set_goals()
         self._begin_reading()
 
     def _begin_reading(self) -> None:
@@ -148,24 +147,8 @@ class ClusterSource(Source):
         if self._options.is_following or self._options.into_cluster:
             self._join_group()
         else:
-            self._consumer.assign(list(map(_kafka, self._goals)))
-            self.assigned(self._goals.keys())
-
-    def _set_goals(self) -> None:
-        """Let the mirror end at the current end of all partitions."""
-        topics = filter(self._address.matches, self._cluster.topic_names())
-        # With the admin client, as the consumer would ask for one topic per request, and assign what it has by then.
-        partitions = self._cluster.partitions(topics)
-        bounds = self._cluster.bounds(partitions, is_committed=self._options.is_committed)
-        if self._options.times.end_ms is not None:
-            for one, at in self._cluster.offsets_at(bounds, self._options.times.end_ms).items():
-                start, end = bounds[one]
-                if at is not None:
-                    self._cuts[one] = max(min(at, end), start)
-                    bounds[one] = start, self._cuts[one]
-        self._goals = {one: end for one, (_, end) in bounds.items()}
-        self._reached = {one: start for one, (start, _) in bounds.items()}
-        self._ends.update(self._goals)
+            self._consumer.assign(list(map(_kafka, self._goals.ends)))
+            self.assigned(self._goals.ends.keys())
 
     def _join_group(self) -> None:
         listener = _Listener(self)
@@ -189,7 +172,7 @@ class ClusterSource(Source):
             return True
 
     def goals(self) -> Mapping[TopicPartition, int]:
-        return self._goals
+        return self._goals.ends
 
     def reached_by_others(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the group's committed offsets, or else the first offset. They are read again after some time."""
@@ -283,7 +266,7 @@ class ClusterSource(Source):
                 if self._epochs.is_rewound(topic_partition, run, self._positions[topic_partition]):
                     self.pause([topic_partition])
                     break
-                yield from self._before_cut(topic_partition, run)
+                yield from self._goals.before_cut(topic_partition, run, self._positions[topic_partition])
                 self._epochs.add(topic_partition, run)
                 self._set_position(topic_partition, int(run.index["last_offset"][-1]) + 1)
             if self._is_over(topic_partition):
@@ -299,33 +282,31 @@ class ClusterSource(Source):
     ) -> Mapping[TopicPartition, int | PartitionError]:
         kept = self._epochs.kept_ends(reached)
         if not self._options.is_following:
-            self._lower_goals([one for one in kept if self._epochs.has_lost(one)])
+            lost = [one for one in kept if self._epochs.has_lost(one)]
+            for one, (_, end) in self.bounds(lost).items() if lost else ():
+                self._lower_goal(one, end, reached[one].offset)
         return kept
 
-    def _lower_goals(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Let partitions that have lost records end at the end of their log, if it is before the one at the start."""
-        for one, (_, end) in self.bounds(topic_partitions).items() if topic_partitions else ():
-            self._ends[one] = self._goals[one] = min(end, self._ends[one])
-
-    def _before_cut(
-        self, topic_partition: TopicPartition, run: BatchRun
-    ) -> Iterator[SourceRun | SourceDamage]:
-        """Yield a run without the records from an end in time on; damage for a batch that cannot be cut."""
-        cut = self._cuts.get(topic_partition)
-        offset = self._positions[topic_partition]
-        if cut is None:
-            yield SourceRun(topic_partition, run, offset)
+    def lower_goals(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        now = time.monotonic()
+        if now - self._moved_at < _STILL_SECONDS:
             return
+        self._moved_at = now
         try:
-            for part in runs_before(run, cut):
-                yield SourceRun(topic_partition, part, offset)
-                offset = int(part.index["last_offset"][-1]) + 1
-        except KafkaFormatError as error:
-            yield SourceDamage(topic_partition, offset, cut, str(error))
+            for one in topic_partitions:
+                end = self._cluster.end_offset(one)
+                if end is not None:
+                    self._lower_goal(one, end, self._positions[one])
+        except kafka_errors.KafkaError as error:
+            _log.warning("the end of a partition could not be read, and is requested again", error=str(error))
+
+    def _lower_goal(self, topic_partition: TopicPartition, end: int, reached: int) -> None:
+        self._goals.lower(topic_partition, end, reached)
+        self._ends[topic_partition] = min(end, self._ends[topic_partition])
 
     def _set_position(self, topic_partition: TopicPartition, position: int) -> None:
-        """Set the position, at most to an end in time: the next mirror begins there."""
-        self._positions[topic_partition] = min(position, self._cuts.get(topic_partition, position))
+        self._positions[topic_partition] = self._goals.bounded(topic_partition, position)
+        self._moved_at = time.monotonic()
 
     def _discard_unproven(self, polled: dict[KafkaTopicPartition, list[BatchRun]]) -> None:
         """Drop batches that were fetched by name, if the topic of that name does not have the expected id any more.
@@ -362,6 +343,8 @@ class ClusterSource(Source):
         if self._is_handing_out:  # the consumer's position is already after runs that are not taken yet
             return
         for topic_partition, known in self._positions.items():
+            if self._epochs.must_begin(topic_partition):
+                continue
             with suppress(kafka_errors.KafkaError):
                 position = self._consumer.position(_kafka(topic_partition), timeout_ms=0)
                 # A position that goes back is reported when a batch from there arrives.
@@ -399,6 +382,7 @@ class ClusterSource(Source):
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         self._consumer.seek(_kafka(topic_partition), offset)
         self._positions[topic_partition] = offset
+        self._moved_at = time.monotonic()
         self._epochs.begin(topic_partition, offset)
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -471,7 +455,7 @@ class ClusterSource(Source):
         for topic_partition in topic_partitions:
             self._positions.pop(topic_partition, None)
             self._epochs.revoke(topic_partition)
-            if topic_partition not in self._goals:
+            if topic_partition not in self._goals.ends:
                 self._ends.pop(topic_partition, None)
         if commits and not is_lost:
             try:

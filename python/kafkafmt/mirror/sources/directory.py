@@ -44,7 +44,8 @@ _NEVER_CLEANED = {
 class DirectorySource(Source):
     """Batches of a log directory.
 
-    A partition whose folder is deleted is removed from `partitions`. A folder that replaces another is a new partition.
+    A partition whose folder is deleted is removed from `partitions`. Until the next poll its position and its lag are
+    known. A folder that replaces another is a new partition.
     Offsets are not committed: the target knows them.
 
     Raises FileNotFoundError or NotADirectoryError if there is no such folder, and IniError for an invalid topics.ini.
@@ -60,6 +61,7 @@ class DirectorySource(Source):
         self._open = OpenReaders(max_open_segments())
         self._memory = read_memory()
         self._readers: dict[TopicPartition, LogReader] = {}
+        self._deleted: dict[TopicPartition, LogReader] = {}  # by the last poll
         self._passed: dict[
             TopicPartition, list[SourceDamage]
         ] = {}  # skipped before the start, to be reported
@@ -133,6 +135,7 @@ class DirectorySource(Source):
     def poll(self, timeout: float) -> Iterator[SourceRun | SourceDamage]:
         """Yield a run of each partition that has one. If none has, wait, and check again for growth."""
         found = False
+        self._deleted.clear()
         for topic_partition, reader in list(self._readers.items()):
             if topic_partition in self._paused:
                 continue
@@ -172,7 +175,10 @@ class DirectorySource(Source):
         return len(self._memory)
 
     def position(self, topic_partition: TopicPartition) -> int:
-        return self._readers[topic_partition].offset
+        return self._known_reader(topic_partition).offset
+
+    def _known_reader(self, topic_partition: TopicPartition) -> LogReader:
+        return self._readers.get(topic_partition) or self._deleted[topic_partition]
 
     def partitions(self) -> Sequence[TopicPartition]:
         return list(self._readers)
@@ -197,7 +203,7 @@ class DirectorySource(Source):
         self._paused.difference_update(topic_partitions)
 
     def lag(self, topic_partition: TopicPartition, offset: int) -> int:
-        return max(self._readers[topic_partition].end_offset - offset, 0)
+        return max(self._known_reader(topic_partition).end_offset - offset, 0)
 
     def is_at_end(self, topic_partition: TopicPartition) -> bool:
         reader = self._readers[topic_partition]
@@ -232,7 +238,7 @@ class DirectorySource(Source):
                     raise FileNotFoundError
                 reader.refresh()
             except FileNotFoundError:
-                del self._readers[topic_partition]
+                self._deleted[topic_partition] = self._readers.pop(topic_partition)
                 self._unbounded.pop(topic_partition, None)
                 self._passed.pop(topic_partition, None)
                 self._begun.discard(topic_partition)
@@ -266,7 +272,10 @@ class DirectorySource(Source):
         self._listed = time.monotonic()
         self._folders.refresh()
         for topic_partition, folder in sorted(self._folders.folders.items()):
-            if topic_partition in self._readers or not self._is_selected(topic_partition.topic):
+            # The mirror must see that a partition is gone, before a folder that replaces it is a new one.
+            if topic_partition in self._readers or topic_partition in self._deleted:
+                continue
+            if not self._is_selected(topic_partition.topic):
                 continue
             try:
                 reader = self._reader(topic_partition, folder)

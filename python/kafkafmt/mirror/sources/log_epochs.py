@@ -37,7 +37,8 @@ class LogEpochs:
         self._seen: dict[TopicPartition, _SeenEpochs] = {}
         # What `kept_ends` has found. Until the partition begins, `_seen` shows the loss.
         self._kept: dict[TopicPartition, _Kept] = {}
-        self._continues_at: dict[TopicPartition, int] = {}  # of logs that were truncated below the position
+        # Of logs that were truncated below the position, until the partition begins.
+        self._continues_at: dict[TopicPartition, int] = {}
         self._rewound: set[TopicPartition] = set()
 
     def begin(self, topic_partition: TopicPartition, offset: int) -> None:
@@ -80,6 +81,10 @@ class LogEpochs:
         taken, self._rewound = self._rewound, set()
         return taken
 
+    def must_begin(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a partition is rewound and has not begun since then: what is read of it is not mirrored."""
+        return topic_partition in self._continues_at
+
     def kept_ends(
         self, reached: Mapping[TopicPartition, Reached]
     ) -> dict[TopicPartition, int | PartitionError]:
@@ -103,12 +108,20 @@ class LogEpochs:
         elif known is not None and end is not None and known.offset == offset and not is_truncated:
             kept = known
         continues_at = self._continues_at.get(topic_partition, offset)
-        if continues_at < offset and not is_truncated:
+        if continues_at < offset and not is_truncated and not self._is_passed(topic_partition, known, end):
             return PartitionError(
                 f"the log was truncated before offset {offset}, and continues with offset {continues_at}"
             )
         self._kept[topic_partition] = _Kept(kept, is_truncated)
         return kept.offset
+
+    def _is_passed(
+        self, topic_partition: TopicPartition, known: EpochAt | None, end: tuple[int, int] | None
+    ) -> bool:
+        """Return whether another mirror has begun a rewound partition: it has committed a later epoch of the log."""
+        if known is None or end is None:
+            return False
+        return 0 <= self._seen[topic_partition].end.leader_epoch < known.leader_epoch
 
     def has_lost(self, topic_partition: TopicPartition) -> bool:
         """Return whether the log lacks records that were mirrored or read here, by the last call of `kept_ends`."""
@@ -118,7 +131,8 @@ class LogEpochs:
         """Return the epochs of the last batches at the target, or else before offsets that were reached here.
 
         These are the last offset that this run has reached, and the one that the group has committed. The broker that
-        coordinates the group may be gone when the leader is, so the commit may be older.
+        coordinates the group may be gone when the leader is, so the commit may be older. It is later, at a lower
+        offset, if another mirror has rewound the partition meanwhile.
         """
         unknown = [one for one, (_, last) in reached.items() if last is None]
         committed = self._committed_epochs(unknown)
@@ -127,7 +141,7 @@ class LogEpochs:
             seen = self._seen.get(one)
             found = [committed.get(one), None if seen is None else seen.end]
             if ends := [end for end in found if end is not None and end.leader_epoch >= 0]:
-                known[one] = max(ends)
+                known[one] = max(ends, key=lambda end: (end.leader_epoch, end.offset))
         return known
 
     def _committed_epochs(
@@ -144,14 +158,17 @@ class LogEpochs:
         }
 
     def revoke(self, topic_partition: TopicPartition) -> None:
-        """Note that another mirror may take the partition over. What was read stays known, if it comes back."""
-        self._continues_at.pop(topic_partition, None)
+        """Note that another mirror may take the partition over.
+
+        If it comes back, it is still known what was read, and that the log was truncated.
+        """
         self._kept.pop(topic_partition, None)
         self._rewound.discard(topic_partition)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget a partition whose topic is another one."""
         self.revoke(topic_partition)
+        self._continues_at.pop(topic_partition, None)
         self._seen.pop(topic_partition, None)
 
 
