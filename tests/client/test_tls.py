@@ -7,14 +7,18 @@ import errno
 import os
 import socket
 import ssl
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from kafka.net.manager import KafkaConnectionManager
 
 from kafkafmt._util.tls_files import TlsError
+from kafkafmt.client import tls
 from kafkafmt.client.client_config import parse_client_config
 from kafkafmt.client.kafka_python import kafka_python_config
 from kafkafmt.client.tls import check_tls_files, handshake, ssl_context
@@ -134,6 +138,77 @@ def test_connection_when_a_replaced_file_cannot_be_read_for_a_while_then_uses_it
         with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
             connect(certificates, config, TRUSTED)
     assert connect(certificates, config, TRUSTED) == "TLSv1.3"
+
+
+def test_connection_when_another_thread_has_read_older_files_then_uses_the_new_ones(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread continues at each step of the one that reads the new file."""
+    read, step, is_last = tls._read, 0, False
+    while not is_last:
+        authorities = tmp_path / f"{step}.pem"
+        replace(authorities, certificates.client_ca, 1)
+        context = tls.FileContext(config_of(authorities))
+        has_read, may_continue = threading.Event(), threading.Event()
+        other = threading.Thread(target=wrap, args=(context,))
+
+        def read_and_wait(options: Any) -> ssl.SSLContext:
+            found = read(options)
+            if threading.current_thread() is other:  # noqa: B023
+                has_read.set()  # noqa: B023
+                may_continue.wait()  # noqa: B023
+            return found
+
+        def let_continue() -> None:
+            may_continue.set()  # noqa: B023
+            other.join()  # noqa: B023
+
+        monkeypatch.setattr(tls, "_read", read_and_wait)
+        replace(authorities, certificates.client_ca, 2)
+        other.start()
+        has_read.wait()
+        replace(authorities, certificates.server_ca, 3)
+        is_last = not call_at_step(step, let_continue, lambda: wrap(context))  # noqa: B023
+        let_continue()
+        expected = read(context._options).get_ca_certs()
+        assert [wrap(context) for _ in range(2)] == [expected] * 2, step
+        step += 1
+    assert step > 10
+
+
+def replace(path: Path, source: Path, time: int) -> None:
+    path.write_bytes(source.read_bytes())
+    os.utime(path, ns=(time, time))
+
+
+def wrap(context: tls.FileContext) -> list[Any]:
+    """Return the authorities with which a socket is made."""
+    near, far = socket.socketpair()
+    with far, context.wrap_socket(near, server_hostname=TRUSTED, do_handshake_on_connect=False) as wrapped:
+        return wrapped.context.get_ca_certs()
+
+
+def call_at_step(step: int, handler: Callable[[], None], call: Callable[[], object]) -> bool:
+    """Make a call, and call `handler` before a step of it in the module. Return False if there are fewer steps."""
+    left = step
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if frame.f_globals.get("__name__") != tls.__name__:
+            return None
+        if event == "line":
+            left -= 1
+            if left == -1:
+                handler()
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return left < 0
 
 
 def _too_many_open_files(path: str, *_: object, **__: object) -> int:

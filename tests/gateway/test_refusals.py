@@ -23,8 +23,8 @@ from gateway.gateway_here import gateway_to
 from kafkafmt import Codec
 from kafkafmt.gateway.cluster import Address
 from kafkafmt.gateway.endpoint import Gateway
+from kafkafmt.gateway.fetch_notes import FetchNote, FetchNotes
 from kafkafmt.gateway.options import GatewayOptions
-from kafkafmt.gateway.refusals import Refusal, Refusals
 from kafkafmt.log.topic_configs import TopicConfig, set_topic_config
 from kafkafmt.server.topics_file import TopicsFile
 from log.samples import batch, batches, marker, put_segment, unreadable
@@ -159,14 +159,52 @@ def test_markers_when_another_partition_has_an_error_then_are_passed_over(
     run(tmp_path, scenario, topics_file=OFF)
 
 
-def test_refusal_when_ten_seconds_are_over_then_the_partition_is_requested_again() -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_markers_when_another_partition_has_records_in_each_fetch_then_are_passed_over(
+    tmp_path: Path, version: int
+) -> None:
+    data = [marker(0, 1, commit=True), marker(1, 1, commit=True), batch(2, 2)]
+    put_segment(tmp_path / "t-0", 0, data)
+    put_segment(tmp_path / "u-0", 0, batches(0, 9))
+
+    async def scenario(ask: Ask, _: Gateway) -> None:
+        at_markers = Wanted("t", 0, 0, len(data[0]))
+        found = [await ask(at_markers, Wanted("u", 0, offset), version=version) for offset in range(4)]
+        assert [read(one["t", 0]) for one in found] == [[], [], [2, 3], [2, 3]]
+        assert [read(one["u", 0])[0] for one in found] == [0, 1, 2, 3]
+
+    run(tmp_path, scenario)
+
+
+def test_markers_that_were_passed_over_when_the_log_is_created_again_then_its_records_are_read(
+    tmp_path: Path,
+) -> None:
+    data = marker(0, 1, commit=True)
+    put_segment(tmp_path / "t-0", 0, [data, marker(1, 1, commit=True), batch(2, 2)])
+    put_segment(tmp_path / "u-0", 0, batches(0, 9))
+
+    async def scenario(ask: Ask, _: Gateway) -> None:
+        wanted = Wanted("t", 0, 0, len(data)), Wanted("u")
+        for _ in range(2):
+            assert read((await ask(*wanted, version=3))["t", 0]) == []
+        put_segment(tmp_path / "t-0", 0, [batch(0)])
+        found = await ask(*wanted, version=3)
+        assert found["t", 0].error_code == 0
+        assert read(found["t", 0]) == [0]
+
+    run(tmp_path, scenario)
+
+
+def test_note_when_ten_seconds_are_over_then_is_forgotten() -> None:
     now = 0.0
-    refusals = Refusals(clock=lambda: now)
-    refusals.add([Refusal("t", 0, 5, 0, 35), Refusal("u", 0, 5, 0, 35)])
-    assert refusals.error_code("t", 0, 5, 0) == 35
-    assert [refusals.error_code("t", *place) for place in ((0, 6, 0), (0, 5, 1), (1, 5, 0))] == [0, 0, 0]
+    notes = FetchNotes(clock=lambda: now)
+    notes.add([FetchNote("t", 0, 5, 0, 35), FetchNote("u", 0, 5, 0, 35)])
+    assert notes.value("t", 0, 5, 0) == 35
+    assert [notes.value("t", *place) for place in ((0, 6, 0), (0, 5, 1), (1, 5, 0))] == [None] * 3
     now = 9.0
-    refusals.add([Refusal("u", 0, 6, 0, 35)])
+    notes.add([FetchNote("u", 0, 6, 0, 35)])
     now = 10.0
-    assert refusals.error_code("t", 0, 5, 0) == 0
-    assert refusals.error_code("u", 0, 6, 0) == 35
+    assert notes.value("t", 0, 5, 0) is None
+    assert notes.value("u", 0, 6, 0) == 35
+    assert [notes.forget("u", 0) for _ in range(2)] == [True, False]
+    assert notes.value("u", 0, 6, 0) is None

@@ -46,26 +46,27 @@ class FileContext:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._options = {name: config.get(name) for name in (*_FILES, *_OTHERS)}
-        self._versions = self._found_versions()
-        self._context = _read(self._options)
+        versions = self._found_versions()
+        # One attribute: if several threads read the files again, no context gets the versions of another one.
+        self._used = _read(self._options), versions
         self._failure: str | None = None  # the last one that was warned of
 
     def wrap_socket(
         self, sock: socket.socket, *, server_hostname: str | None, do_handshake_on_connect: bool
     ) -> ssl.SSLSocket:
         """Return a socket with TLS, as `ssl.SSLContext.wrap_socket` does."""
-        self._read_again()
-        return self._context.wrap_socket(
+        return self._current().wrap_socket(
             sock, server_hostname=server_hostname, do_handshake_on_connect=do_handshake_on_connect
         )
 
-    def _read_again(self) -> None:
-        """Read the files if they have changed."""
+    def _current(self) -> ssl.SSLContext:
+        """Return the context of the files as they are now. They are read if they have changed."""
         versions = self._found_versions()
-        if versions == self._versions:
-            return
+        context, known = self._used
+        if versions == known:
+            return context
         try:
-            self._context = _read(self._options)
+            context = _read(self._options)
         except (OSError, TlsError) as error:
             if str(error) != self._failure:
                 log.warning(
@@ -75,10 +76,11 @@ class FileContext:
             if isinstance(
                 error, OSError
             ):  # it may go away without another change, as a lack of descriptors does
-                return
+                return context
         else:
             self._failure = None
-        self._versions = versions
+        self._used = context, versions
+        return context
 
     def _found_versions(self) -> list[tuple[int, ...] | None]:
         """Return what changes with each file: its number, size and times. None for a file that is not there."""

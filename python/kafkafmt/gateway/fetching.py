@@ -7,7 +7,7 @@ size that is committed before the records are converted, and is converted chunk 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,12 +25,12 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.convert.fetch_response import FetchResponse, ResponsePart
 from kafkafmt.convert.lazy import LazyDownConvertRecords
 from kafkafmt.errors import KafkaFormatError, UnsupportedCompressionTypeError
+from kafkafmt.gateway.aborted import Aborted, without_aborted
 from kafkafmt.gateway.cluster import STALE_LEADER_CODES
 from kafkafmt.gateway.error_codes import known_code
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
-from kafkafmt.gateway.refusals import Refusal, Refusals
+from kafkafmt.gateway.fetch_notes import FetchNote, FetchNotes
 from kafkafmt.records.base import MemoryRecords
-from kafkafmt.records.runs import of_aborted_transactions
 from kafkafmt.server.down_conversion_memory import KeptConversions
 from kafkafmt.server.yielding import YieldBudget
 from kafkafmt.types import Codec, TopicPartition
@@ -130,11 +130,6 @@ class _Stored(NamedTuple):
     last_offset: int | None
 
 
-class _Aborted(NamedTuple):
-    producer_id: int
-    first_offset: int
-
-
 class _Round(NamedTuple):
     """What one request to each of the leaders has found. leaders: the number of these."""
 
@@ -149,7 +144,8 @@ class TranslatedFetch:
         self._upstreams = upstreams
         self._work = work
         self._options = options
-        self._refusals = Refusals()
+        self._refusals = FetchNotes()  # error codes
+        self._passed = FetchNotes()  # offsets after batches without records
         self._last: tuple[str, int] | None = None  # the last partition with records in the newest response
 
     def configs_changed(self) -> None:
@@ -166,7 +162,7 @@ class TranslatedFetch:
                 self._last = part.topic, part.partition
         magic = _magic(request.version)
         self._refusals.add(
-            Refusal(*part[:3], magic, found[part].refusal) for part in in_turn if found[part].is_lasting
+            FetchNote(*part[:3], magic, found[part].refusal) for part in in_turn if found[part].is_lasting
         )
         numbers = {topic: number for number, topic in enumerate(dict.fromkeys(part[0] for part in wanted))}
         in_order = sorted(wanted, key=lambda part: numbers[part.topic])  # topics may be named twice
@@ -204,7 +200,7 @@ class TranslatedFetch:
     async def _found(self, request: Request, wanted: Sequence[_Wanted]) -> dict[_Wanted, _Found]:
         """Return the answers for all partitions. Wait for records as long as the request says.
 
-        Batches without records for this consumer are skipped: after an empty answer it would ask for them again.
+        Batches without records for this consumer are skipped, also in its next fetch of the same offset.
         Several leaders are asked again and again, each for a short time: a broker without records would let the
         records of others wait. Partitions that are refused are asked for no longer, and the others do not wait then.
         """
@@ -214,15 +210,30 @@ class TranslatedFetch:
         refused = await self._refused(request.version, wanted)
         waits_ms = request.body.max_wait_ms if request.body.min_bytes > 0 else 0  # as brokers do
         ends_at = loop.time() + max(waits_ms, 0) / 1000
-        asked = {part: part for part in wanted if part not in refused}
+        magic = _magic(request.version)
+        asked = {
+            part: part._replace(offset=self._passed.value(*part[:3], magic) or part.offset)
+            for part in wanted
+            if part not in refused
+        }
         slice_s = 0.0
         while asked:
             found = await self._look(request, asked, refused, ends_at, slice_s)
             if found is not None:
+                self._passed.add(
+                    FetchNote(*part[:3], magic, now.offset)
+                    for part, now in asked.items()
+                    if now.offset != part.offset and not found[part].error_code
+                )
                 return found | refused
             memory.keep(began_with)  # what was found is asked for again
             slice_s = min(2 * slice_s, _LONGEST_SLICE_S) or _FIRST_SLICE_S
         return refused
+
+    def _is_shorter(self, part: _Wanted, now: _Wanted, error_code: int) -> bool:
+        """Has a log lost what earlier fetches passed over? The client's offset may be in it, and is asked for then."""
+        is_out_of_range = error_code == errors.OffsetOutOfRangeError.errno
+        return is_out_of_range and now.offset != part.offset and self._passed.forget(*part[:2])
 
     async def _refused(self, version: int, wanted: Sequence[_Wanted]) -> dict[_Wanted, _Found]:
         """Return the answers for partitions with a known refusal."""
@@ -230,7 +241,7 @@ class TranslatedFetch:
         yields = YieldBudget()
         for part in wanted:
             await yields.checkpoint()
-            if code := self._refusals.error_code(*part[:3], _magic(version)):
+            if code := self._refusals.value(*part[:3], _magic(version)):
                 codes[part] = code
         too_new = errors.UnsupportedVersionError.errno
         topics = {part.topic for part, code in codes.items() if code == too_new}
@@ -269,10 +280,12 @@ class TranslatedFetch:
         done = await self._ask(request, list(asked.values()), left_s, slice_s)
         origins = {now: part for part, now in asked.items()}
         found = {origins[part]: answer for part, answer in done.found}
-        has_passed = False
+        has_passed = is_shorter = False
         for part, answer in found.items():
             if answer.passed is not None:
                 asked[part], has_passed = part._replace(offset=answer.passed), True
+            elif self._is_shorter(part, asked[part], answer.error_code):
+                asked[part], is_shorter = part, True
             elif answer.refusal:
                 refused[part] = answer
                 del asked[part]
@@ -282,6 +295,8 @@ class TranslatedFetch:
         # A single broker has waited as long as it may.
         is_waited = bool(refused) or has_error or loop.time() >= ends_at or (size > 0 and done.leaders == 1)
         is_enough = size >= max(min(body.min_bytes, body.max_bytes), 1)
+        if is_shorter:
+            return None
         return found if is_enough or not asked or (is_waited and not has_passed) else None
 
     async def _ask(
@@ -395,7 +410,7 @@ class TranslatedFetch:
         if self._options.is_committed and row["aborted"] > 0:
             first = int(row["first_aborted"])
             aborted = decoded.aborted[first : first + int(row["aborted"])]
-            data = without_aborted(data, [_Aborted(*one) for one in aborted.tolist()])
+            data = without_aborted(data, [Aborted(*one) for one in aborted.tolist()])
         return _Stored(data, high_watermark, last_offset)
 
     def _converted(
@@ -482,18 +497,3 @@ def _failed(version: int, part: _Wanted, error: KafkaFormatError) -> _Found:
 def _magic(version: int) -> int:
     """Return the message format that consumers of a version of Fetch read."""
     return 0 if version <= _LAST_V0 else 1
-
-
-def without_aborted(data: memoryview, transactions: Iterable[_Aborted]) -> memoryview:
-    """Remove the batches of aborted transactions from records of a broker, in place. Return those that are left."""
-    run, consumed, *_ = scan(data)
-    left_out = of_aborted_transactions(run.index, transactions)
-    if not left_out.any():
-        return data
-    end = 0
-    kept = run.index[~left_out]
-    ranges = [(int(row["position"]), int(row["size"])) for row in kept]
-    for position, size in (*ranges, (consumed, len(data) - consumed)):
-        data[end : end + size] = data[position : position + size]
-        end += size
-    return data[:end]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import sys
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -320,7 +322,7 @@ def append_batch(accumulator: RecordAccumulator) -> None:
     builder = kf.RecordBatchBuilder()
     builder.append(DAY, None, b"value")
     run = scan(builder.build())[0]
-    accumulator.append_batches(TP, run, request_limits=RequestLimits(1, 2**20), now_ms=0)
+    accumulator.append_batches(TP, run, request_limits=RequestLimits(4, 2**20), now_ms=0)
 
 
 @pytest.mark.parametrize("append_one", [append, append_column, append_batch])
@@ -333,38 +335,120 @@ def test_append_when_the_thread_holds_the_lock_then_refused_and_no_memory_is_hel
     assert not accumulator.has_incomplete
 
 
+def interrupt_at(
+    step: int,
+    functions: Collection[str],
+    call: Callable[[], object],
+    handler: Callable[[], object] = lambda: None,
+) -> bool:
+    """Make a call. At a step within these functions call `handler`, and raise Interrupt.
+
+    Return False if there are fewer steps.
+    """
+    left = step
+
+    def interrupt(frame, event, argument):
+        nonlocal left
+        if frame.f_code.co_name in functions:
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    handler()
+                    raise Interrupt
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        call()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+WITHIN = ("_reserve_memory", "_reserve", "_try_reserve", "_enqueue", "enqueue", "end_appends")
+
+
+def assert_reserved(accumulator: RecordAccumulator) -> None:
+    """All memory is of batches that wait or are in flight."""
+    held = sum(batch.reserved_bytes for batch in accumulator._queues.incomplete())
+    assert accumulator.budget.held_bytes == held
+
+
 @pytest.mark.parametrize("append_one", [append, append_column, append_batch])
-def test_append_when_a_signal_handler_raises_anywhere_then_no_memory_is_lost(append_one):
-    steps = 0
-    while steps < 500:
+def test_append_when_a_signal_handler_raises_anywhere_then_nothing_is_sent_of_it_and_later_appends_work(
+    append_one,
+):
+    for step in range(500):
         accumulator = accumulator_of()
-        left = steps
-
-        def interrupt(frame, event, argument):
-            nonlocal left
-            if frame.f_code.co_name in ("_reserve_memory", "_reserve", "_try_reserve", "_enqueue"):
-                frame.f_trace_opcodes = True
-                if event == "opcode":
-                    left -= 1
-                    if left < 0:
-                        sys.settrace(None)
-                        raise Interrupt
-            return interrupt
-
-        before = sys.gettrace()
-        sys.settrace(interrupt)
-        try:
-            append_one(accumulator)
-        except Interrupt:
-            pass
-        else:
+        if not interrupt_at(step, WITHIN, lambda: append_one(accumulator)):  # noqa: B023
             break
-        finally:
-            sys.settrace(before)
-        held = sum(batch.reserved_bytes for batch in accumulator._queues.incomplete())
-        assert accumulator.budget.held_bytes == held
-        steps += 1
-    assert 10 < steps < 500
+        assert_nothing_left(accumulator)
+        later = [bytes(1024)] * 10
+        for value in later:
+            append(accumulator, value)
+        assert_reserved(accumulator)
+        sender = Sender(accumulator)
+        sender.send(1000)
+        assert sender.logs[TP].values == later
+        assert_nothing_left(accumulator)
+    assert 10 < step < 500
+
+
+def test_append_when_another_one_is_in_its_batch_before_it_is_interrupted_then_the_batch_is_sent():
+    woken: list[None] = []
+    shared = 0
+    for step in range(500):
+        accumulator = accumulator_of(wakeup=lambda: woken.append(None))
+
+        def append_inner() -> None:
+            with contextlib.suppress(RuntimeError):
+                append(accumulator, b"inner")  # noqa: B023
+
+        if not interrupt_at(step, ["enqueue"], lambda: append(accumulator), append_inner):  # noqa: B023
+            break
+        shared += accumulator.has_incomplete
+        assert accumulator.has_incomplete == bool(woken)
+        woken.clear()
+        for _ in range(10):
+            append(accumulator, bytes(1024))
+        assert_reserved(accumulator)
+        sender = Sender(accumulator)
+        sender.send(1000)
+        assert sender.logs[TP].values[:-10] in ([], [b"value", b"inner"])
+        assert_nothing_left(accumulator)
+    assert shared > 0
+
+
+def test_batches_when_others_are_in_their_request_then_cannot_be_withdrawn():
+    accumulator = accumulator_of()
+    append_batch(accumulator)
+    (request,) = accumulator._queues.incomplete()
+    append_batch(accumulator)
+    assert not accumulator._queues.withdraw(request, 1)
+    assert accumulator._queues.withdraw(request, 2)
+    assert_nothing_left(accumulator)
+
+
+def test_batches_when_a_signal_handler_raises_while_a_request_takes_them_then_it_has_all_or_none():
+    for step in range(500):
+        accumulator = accumulator_of()
+        append_batch(accumulator)
+        if not interrupt_at(step, ("absorb",), lambda: append_batch(accumulator)):  # noqa: B023
+            break
+        assert_reserved(accumulator)
+        append_batch(accumulator)
+        sender = Sender(accumulator)
+        sender.send()
+        count = sum(batch.record_count for batch in sender.sent)
+        assert count == len(sender.logs[TP].values)
+        assert count in (2, 3)
+        assert_nothing_left(accumulator)
+    assert 10 < step < 500
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,29 @@ class BatchQueues:
         if batch.builder is not None:
             self.open[topic_partition] = batch
 
+    def withdraw(self, batch: ProducerBatch, record_count: int) -> bool:
+        """Remove a new batch after an error before, during or after `enqueue`, and release the bytes that it holds.
+
+        record_count: the number of records that it began with. If others have appended to it since, or the sender has
+            taken it, it stays, takes no more records, and the result is False.
+        """
+        topic_partition, reservation = batch.topic_partition, batch.reservation
+        with self.lock:
+            if self.open.get(topic_partition) is batch:
+                self.end_appends(topic_partition)  # a native append does not acquire the lock
+            queue = self._queues.get(topic_partition, deque())
+            is_waiting = batch in queue
+            if batch in self._incomplete and (not is_waiting or batch.record_count > record_count):
+                return False
+            if is_waiting:
+                queue.remove(batch)
+                if not queue:
+                    del self._queues[topic_partition]
+            self._incomplete.discard(batch)
+            if reservation is not None:
+                reservation.release()
+        return True
+
     def end_appends(self, topic_partition: TopicPartition) -> None:
         """Close the last batch of a partition for appends. The lock is held."""
         batch = self.open.pop(topic_partition, None)

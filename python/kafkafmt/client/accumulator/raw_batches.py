@@ -121,13 +121,19 @@ class RawBatches(ProducerBatch):
         batches, size = self._batch_count + other._batch_count, self._size + other._size
         if not self._runs or self._is_large or other._is_large or not self._limits.allow(batches, size):
             return False
-        self._runs += other._runs
-        self._batch_count += other._batch_count
-        self._count += other._count
-        self._size += other._size
-        self._largest = max(self._largest, other._largest)
-        if self.reservation is not None and other.reservation is not None:
-            self.reservation.absorb(other.reservation)
+        before = len(self._runs), self._batch_count, self._count, self._size, self._largest
+        try:
+            self._runs += other._runs
+            self._batch_count += other._batch_count
+            self._count += other._count
+            self._size += other._size
+            self._largest = max(self._largest, other._largest)
+            if self.reservation is not None and other.reservation is not None:
+                self.reservation.absorb(other.reservation)
+        except BaseException:  # of a signal handler
+            runs, self._batch_count, self._count, self._size, self._largest = before
+            del self._runs[runs:]
+            raise
         return True
 
     def close(self) -> bool:

@@ -172,8 +172,9 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
                 self._wakeup()
             raise
         finally:
-            if new is not None and new.reservation is not None:
-                new.reservation.release()  # another thread has begun a batch, or the record is not valid
+            # Another thread has begun a batch, the record is not valid, or a signal handler has raised an error.
+            if new is not None and not self._queues.withdraw(new, 1):
+                self._wakeup()
 
     def _append_to(
         self,
@@ -324,27 +325,29 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
     def _append_batches(self, batches: RawBatches, max_block_ms: float | None) -> RecordSpan:
         """Append batches to the last waiting request of their partition, or begin a new request."""
         self._queues.ensure_unlocked_here()  # with the lock, neither a wait for memory nor its release is possible
+        count = batches.record_count
         try:
             self._reserve(batches, batches.size_in_bytes, max_block_ms)
             with self._queues.lock:
                 last = self._queues.last(batches.topic_partition)
                 first = last.record_count if last is not None else 0
                 if isinstance(last, RawBatches) and last.absorb(batches):
-                    return RecordSpan(last, first, batches.record_count)
+                    return RecordSpan(last, first, count)
                 self._enqueue(batches)
-                return RecordSpan(batches, 0, batches.record_count)
+                return RecordSpan(batches, 0, count)
         except BaseException:
-            self._queues.forget(batches)
+            self._queues.withdraw(batches, count)
             raise
 
     def _append_whole(self, batch: ProducerBatch, max_block_ms: float | None) -> None:
         self._close_batch(batch)
+        count = batch.record_count
         try:
             self._reserve(batch, batch.size_in_bytes, max_block_ms)
             with self._queues.lock:
                 self._enqueue(batch)
         except BaseException:
-            self._queues.forget(batch)
+            self._queues.withdraw(batch, count)
             raise
 
     def _enqueue(self, batch: ProducerBatch) -> None:
