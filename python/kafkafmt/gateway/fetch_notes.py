@@ -34,6 +34,10 @@ class FetchNotes:
         self._clock = clock
         self._known: dict[tuple[str, int], tuple[float, FetchNote]] = {}
 
+    def __bool__(self) -> bool:
+        """Return whether there may be notes that apply."""
+        return bool(self._known)
+
     def add(self, notes: Iterable[FetchNote]) -> None:
         """Remember notes, and forget those that apply no longer."""
         now = self._clock()

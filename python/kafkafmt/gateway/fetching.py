@@ -211,11 +211,10 @@ class TranslatedFetch:
         waits_ms = request.body.max_wait_ms if request.body.min_bytes > 0 else 0  # as brokers do
         ends_at = loop.time() + max(waits_ms, 0) / 1000
         magic = _magic(request.version)
-        asked = {
-            part: part._replace(offset=self._passed.value(*part[:3], magic) or part.offset)
-            for part in wanted
-            if part not in refused
-        }
+        asked = {part: part for part in wanted if part not in refused}
+        for part in asked if self._passed else ():
+            if offset := self._passed.value(*part[:3], magic):
+                asked[part] = part._replace(offset=offset)
         slice_s = 0.0
         while asked:
             found = await self._look(request, asked, refused, ends_at, slice_s)
