@@ -53,6 +53,20 @@ class LateTarget(RefusingTarget):
             raise UnansweredError("topic t could not be created")
 
 
+class UnpreparedTarget(RefusingTarget):
+    """Lacks the topic until all topics are prepared again, as after it was deleted."""
+
+    is_prepared = False
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        self.is_prepared = again
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        if not self.is_prepared:
+            raise UnansweredError("partition t-0 is not known")
+        return None
+
+
 class NeverReadyTarget(RefusingTarget):
     """Can never create topics."""
 
@@ -225,6 +239,15 @@ def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_lat
         mirror.run()
     retries = [line["error"] for line in logged if "tried again" in line["event"]]
     assert retries == ["topic t could not be created"]
+    assert mirror.statistics.stopped[PARTITION].message == "the reason"
+
+
+def test_partition_when_the_target_does_not_know_it_then_its_topic_is_prepared_again(tmp_path: Path) -> None:
+    mirror = mirror_to(UnpreparedTarget, tmp_path)
+    with logged_events("kafkafmt.mirror.loop") as logged:
+        mirror.run()
+    retries = [line["error"] for line in logged if "tried again" in line["event"]]
+    assert retries == ["partition t-0 is not known"]
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
 
 

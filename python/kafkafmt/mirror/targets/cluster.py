@@ -17,6 +17,7 @@ import numpy as np
 import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.mirror.clusters import ConfigRefusedError
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
@@ -25,7 +26,7 @@ from kafkafmt.mirror.refusals import RefusedError
 from kafkafmt.mirror.statistics import Statistics, Stopped
 from kafkafmt.mirror.targets.sender import Sender, Sent
 from kafkafmt.mirror.targets.target_topics import TargetTopics
-from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
+from kafkafmt.mirror.targets.topic_messages import lagging_message, recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -106,13 +107,18 @@ class ClusterTarget(Target):
                 self._sync_config(name, found[name].configs, wanted.configs)
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
         counts = self._cluster.partition_counts(new) if has_changed else there
+        ids = self._cluster.topic_ids(new)
+        for name, topic in new.items():  # each request may have another broker
+            expected, count = topic.config.partitions or 1, counts.get(name, 0) if name in ids else 0
+            if count < expected:
+                raise UnansweredError(lagging_message(self._names.target(name), expected, count))
         described = self._cluster.describe_topics(counts, own=False)
         for name, count in counts.items():
             config = described.get(name, TopicConfig(count))
             if self._configured.get(name) != config:
                 self._sender.configure_topic(name, config)
                 self._configured[name] = config
-        self._topic_ids.update(self._cluster.topic_ids(new))
+        self._topic_ids.update({name: one for name, one in ids.items() if one is not None})
         self._topics.update(new)  # last: after an error all of this is repeated
 
     def _sync_config(self, name: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
