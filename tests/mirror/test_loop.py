@@ -87,6 +87,16 @@ class StillSource(DirectorySource):
         return super().bounds(topic_partitions)
 
 
+class LaggingSource(DirectorySource):
+    """Does not know its topic at first, as a broker that has just started."""
+
+    is_ready = False
+
+    def topics(self) -> Mapping[str, SourceTopic]:
+        found, self.is_ready = super().topics() if self.is_ready else {}, True
+        return found
+
+
 class FailingTarget(Target):
     """Cannot take a batch, for a reason that no mirror expects."""
 
@@ -239,6 +249,15 @@ def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_lat
         mirror.run()
     retries = [line["error"] for line in logged if "tried again" in line["event"]]
     assert retries == ["topic t could not be created"]
+    assert mirror.statistics.stopped[PARTITION].message == "the reason"
+
+
+def test_partition_when_the_source_does_not_know_its_topic_yet_then_is_begun_later(tmp_path: Path) -> None:
+    mirror = mirror_to(RefusingTarget, tmp_path, LaggingSource)
+    with logged_events("kafkafmt.mirror.loop") as logged:
+        mirror.run()
+    retries = [line["error"] for line in logged if "tried again" in line["event"]]
+    assert retries == ["a broker of the source does not know t yet"]
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
 
 
