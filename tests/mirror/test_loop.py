@@ -54,6 +54,20 @@ class LateTarget(RefusingTarget):
             raise UnansweredError("topic t could not be created")
 
 
+class UnpreparedTarget(RefusingTarget):
+    """Lacks the topic until all topics are prepared again, as after it was deleted."""
+
+    is_prepared = False
+
+    def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        self.is_prepared = again
+
+    def resume_offset(self, topic_partition: TopicPartition) -> int | None:
+        if not self.is_prepared:
+            raise UnansweredError("partition t-0 is not known")
+        return None
+
+
 class NeverReadyTarget(RefusingTarget):
     """Can never create topics."""
 
@@ -87,6 +101,16 @@ class VanishingSource(DirectorySource):
         if self.has_vanished:
             self.on_look()
         return [] if self.has_vanished else super().partitions()
+
+
+class LaggingSource(DirectorySource):
+    """Does not know its topic at first, as a broker that has just started."""
+
+    is_ready = False
+
+    def topics(self) -> Mapping[str, SourceTopic]:
+        found, self.is_ready = super().topics() if self.is_ready else {}, True
+        return found
 
 
 class FailingTarget(Target):
@@ -263,6 +287,24 @@ def test_partition_when_the_target_cannot_create_its_topic_yet_then_is_begun_lat
         mirror.run()
     retries = [line["error"] for line in logged if "tried again" in line["event"]]
     assert retries == ["topic t could not be created"]
+    assert mirror.statistics.stopped[PARTITION].message == "the reason"
+
+
+def test_partition_when_the_source_does_not_know_its_topic_yet_then_is_begun_later(tmp_path: Path) -> None:
+    mirror = mirror_to(RefusingTarget, tmp_path, LaggingSource)
+    with logged_events("kafkafmt.mirror.loop") as logged:
+        mirror.run()
+    retries = [line["error"] for line in logged if "tried again" in line["event"]]
+    assert retries == ["a broker of the source does not know t yet"]
+    assert mirror.statistics.stopped[PARTITION].message == "the reason"
+
+
+def test_partition_when_the_target_does_not_know_it_then_its_topic_is_prepared_again(tmp_path: Path) -> None:
+    mirror = mirror_to(UnpreparedTarget, tmp_path)
+    with logged_events("kafkafmt.mirror.loop") as logged:
+        mirror.run()
+    retries = [line["error"] for line in logged if "tried again" in line["event"]]
+    assert retries == ["partition t-0 is not known"]
     assert mirror.statistics.stopped[PARTITION].message == "the reason"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -45,8 +46,31 @@ class Topics:
         if self.error is not None:
             raise self.error
 
-    def topic_ids(self, _: Iterable[str]) -> dict[str, Any]:
-        return {}
+    def add_partitions(self, name: str, partitions: int) -> None:
+        self._counts[name] = partitions
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, UUID | None]:
+        return dict.fromkeys(names)
+
+
+class LaggingTopics(Topics):
+    """After a change, the next request for counts or for ids has a broker that does not know the change yet."""
+
+    def __init__(self, counts: Mapping[str, int], request: str) -> None:
+        super().__init__(counts)
+        self._earlier, self._request = dict(counts), request
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        return self._earlier if self._is_lagging("counts") else super().partition_counts(names)
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, UUID | None]:
+        return dict.fromkeys(self._earlier) if self._is_lagging("ids") else super().topic_ids(names)
+
+    def _is_lagging(self, request: str) -> bool:
+        if request != self._request or self._counts == self._earlier:
+            return False
+        self._request = ""
+        return True
 
 
 class Configured:
@@ -96,3 +120,17 @@ def test_topic_when_a_broker_cannot_change_it_now_then_the_mirror_may_try_again(
     target = target_of(Topics({"t": 2}, UnansweredError("a controller is elected")), Configured())
     with pytest.raises(UnansweredError):
         target.prepare(WANTED)
+
+
+@pytest.mark.parametrize(("there", "request_name"), [({}, "counts"), ({"t": 1}, "counts"), ({}, "ids")])
+def test_topic_when_a_broker_does_not_know_its_change_yet_then_it_is_prepared_again(
+    there: Mapping[str, int], request_name: str
+) -> None:
+    topics, sender = LaggingTopics(there, request_name), Configured()
+    target = target_of(topics, sender)
+    expected = f"topic t: .* expected 2 partitions, found {there.get('t', 0)}$"
+    with pytest.raises(UnansweredError, match=expected):
+        target.prepare(WANTED)
+    assert sender.topics == {}
+    target.prepare(WANTED)
+    assert sender.topics == {"t": TopicConfig(2)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
+from uuid import UUID
 
 import kafka.errors as kafka_errors
 import pytest
@@ -26,6 +28,7 @@ REQUESTS: dict[str, Callable[[MirrorCluster], object]] = {
     "bounds": lambda cluster: cluster.bounds([PARTITION]),
     "offsets_at": lambda cluster: cluster.offsets_at([PARTITION], 0),
 }
+UNKNOWN = kafka_errors.UnknownTopicOrPartitionError
 
 
 class FailingAdmin:
@@ -42,9 +45,13 @@ class FailingAdmin:
 
 
 def cluster_of(error: kafka_errors.KafkaError) -> MirrorCluster:
+    return cluster_with(FailingAdmin(error))
+
+
+def cluster_with(admin: Any) -> MirrorCluster:
     cluster = MirrorCluster.__new__(MirrorCluster)  # its constructor would connect
     cluster.address = parse_address("kafka://west:9092")
-    cluster._admin = FailingAdmin(error)
+    cluster._admin = admin
     return cluster
 
 
@@ -89,6 +96,55 @@ def test_create_topic_when_its_configuration_is_refused_then_that_is_told() -> N
 def test_request_when_a_right_is_missing_then_the_error_names_it(request_name: str, right: str) -> None:
     with pytest.raises(RefusedError, match=f": this user needs the right {right} on topic t$"):
         REQUESTS[request_name](cluster_of(kafka_errors.TopicAuthorizationFailedError()))
+
+
+def test_end_offset_when_the_broker_does_not_know_the_partition_then_the_error_may_be_retried() -> None:
+    with pytest.raises(UnansweredError, match=r"^kafka://west:9092: partition t-0 is not known"):
+        cluster_of(UNKNOWN()).end_offset(PARTITION)
+
+
+class LaggingAdmin:
+    """Brokers of which each has an error for the topic. The first one answers requests to any."""
+
+    def __init__(self, *errors: type[kafka_errors.KafkaError]) -> None:
+        self._errors = errors
+
+    def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        code = self._errors[0].errno
+        return [
+            {"name": name, "error_code": code, "partitions": [], "topic_id": UUID(int=0)} for name in names
+        ]
+
+    def topic_errors(self, _: str) -> Iterator[type[kafka_errors.KafkaError]]:
+        return iter(self._errors)
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ([kafka_errors.NoError], True),
+        ([UNKNOWN, UNKNOWN, kafka_errors.NoError], True),
+        ([UNKNOWN, UNKNOWN], False),
+        ([kafka_errors.TopicAuthorizationFailedError], False),
+    ],
+)
+def test_topic_when_some_brokers_do_not_know_it_then_it_is_missing_only_if_none_knows_it(
+    errors: list[type[kafka_errors.KafkaError]], expected: bool
+) -> None:
+    assert cluster_with(LaggingAdmin(*errors)).has_topic("t") == expected
+
+
+def test_topic_when_a_broker_cannot_answer_now_then_it_does_not_count_as_missing() -> None:
+    cluster = cluster_with(LaggingAdmin(UNKNOWN, kafka_errors.LeaderNotAvailableError))
+    with pytest.raises(UnansweredError, match=r"^kafka://west:9092: topic t .*LeaderNotAvailable"):
+        cluster.has_topic("t")
+
+
+@pytest.mark.parametrize(("error", "expected"), [(kafka_errors.NoError, {"t": None}), (UNKNOWN, {})])
+def test_topic_ids_when_a_broker_has_no_ids_then_topics_that_it_does_not_know_differ(
+    error: type[kafka_errors.KafkaError], expected: dict[str, None]
+) -> None:
+    assert cluster_with(LaggingAdmin(error)).topic_ids(["t"]) == expected
 
 
 class SilentAdmin:
@@ -147,6 +203,18 @@ def test_request_when_one_of_several_brokers_does_not_answer_then_the_others_are
         admin._manager.update_backoff(node_id)
     with pytest.raises(UnansweredError, match=named):
         admin.list_topics()
+
+
+def test_topic_when_asked_for_then_each_broker_is_asked(
+    silent: Callable[..., admin_client.AdminClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, codes = silent(brokers={7: "inside", 8: "outside"}), {7: UNKNOWN.errno, 8: 0}
+
+    def ask(_: object, node_id: int) -> Any:
+        return SimpleNamespace(topics=[SimpleNamespace(error_code=codes[node_id])])
+
+    monkeypatch.setattr(admin, "_ask", ask)
+    assert list(admin.topic_errors("t")) == [UNKNOWN, kafka_errors.NoError]
 
 
 def test_request_when_its_broker_has_gone_then_the_next_one_looks_for_the_controller_again(

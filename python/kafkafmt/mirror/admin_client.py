@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from kafkafmt._util.addresses import host_and_port
 from kafkafmt.client.kafka_python import kafka_python_config
@@ -149,11 +150,19 @@ class AdminClient:
                 resources.append((ConfigResourceType.TOPIC, name, configs))
         return errors, resources
 
-    def _ask(self, request: Any) -> Any:
-        """Send a message of kafka-python to any broker. Return the response."""
+    def topic_errors(self, name: str) -> Iterator[type[kafka_errors.KafkaError]]:
+        """Ask one broker after the other for a topic. Yield the error of each: NoError if it knows the topic."""
+        topics = [MetadataRequest.MetadataRequestTopic(name=name)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        for broker in self.cluster.brokers():
+            response = self._ask(request, broker.node_id)
+            yield from (kafka_errors.for_code(topic.error_code) for topic in response.topics)
+
+    def _ask(self, request: Any, node_id: int | None = None) -> Any:
+        """Send a message of kafka-python to a broker, by default to any. Return the response."""
 
         async def send() -> Any:
-            return await self._manager.send(request)
+            return await self._manager.send(request, node_id=node_id)
 
         return self._answer(lambda: self._manager.run(send))
 

@@ -201,6 +201,11 @@ class Beginnings:
             for one, found in earlier.items()
         }
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an attempt to begin a partition in `failed` has failed, for example because its topic was deleted."""
+        return any(one.is_tried for one in self.failed.values())
+
     def ends_of_failed(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return the offset that was reached, and the end, of the partitions in `failed`, as far as they are known."""
         return {

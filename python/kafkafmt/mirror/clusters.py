@@ -126,17 +126,14 @@ class MirrorCluster:
         names: list[str] = self._admin.list_topics()
         return names
 
-    def topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
-        """Return the topic ids by name, without topics that do not exist. Brokers before 2.8 keep no ids."""
+    def topic_ids(self, names: Iterable[str]) -> dict[str, UUID | None]:
+        """Return the topic ids by name, without topics that the broker does not know. None: a broker before 2.8."""
         asked = sorted(names)
         found = self._admin.describe_topics(asked) if asked else ()
+        ids = {one["name"]: _topic_id(one) for one in found}
+        known = {one["name"] for one in found if not one["error_code"]}
         # A topic without a leader yet has an error and an id.
-        ids = {one["name"]: one.get("topic_id") for one in found}
-        return {
-            name: UUID(str(topic_id))
-            for name, topic_id in ids.items()
-            if topic_id and UUID(str(topic_id)).int
-        }
+        return {name: topic_id for name, topic_id in ids.items() if topic_id is not None or name in known}
 
     def replication_factors(self, names: Iterable[str]) -> dict[str, int]:
         """Return the number of replicas that each partition of a topic has, of topics that exist."""
@@ -157,8 +154,24 @@ class MirrorCluster:
             for partition in found["partitions"]
         ]
 
+    def has_topic(self, name: str) -> bool:
+        """Return whether a broker knows a topic. One that has just started may not know all topics, so all are asked.
+
+        Raises UnansweredError if no broker knows the topic, and one of them cannot answer now.
+        """
+        if self.partition_counts([name]):
+            return True
+        for error in self._admin.topic_errors(name):
+            if error is kafka_errors.NoError:
+                return True
+            if error is not kafka_errors.UnknownTopicOrPartitionError and issubclass(
+                error, kafka_errors.RetriableError
+            ):
+                raise UnansweredError(f"{self.address}: topic {name} could not be described: {error()}")
+        return False
+
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the number of partitions by name, without topics that do not exist."""
+        """Return the number of partitions by name, without topics that the broker does not know."""
         asked = sorted(names)
         return {
             found["name"]: len(found["partitions"])
@@ -325,15 +338,18 @@ class MirrorCluster:
         offsets = {TopicPartition(*one): int(at.offset) for one, at in found.items()}
         return {one: None if at < 0 else at for one, at in offsets.items()}
 
-    def end_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return the offset after the last record; None if the partition does not exist."""
+    def end_offset(self, topic_partition: TopicPartition) -> int:
+        """Return the offset after the last record. Raises UnansweredError if the broker does not know the partition."""
         asked = KafkaTopicPartition(*topic_partition)
         tried = f"reading the end of partition {topic_partition}"
         try:
             with self._naming(tried, "Describe", topic_partition.topic):
                 found = self._admin.list_partition_offsets({asked: OffsetSpec.LATEST})
         except kafka_errors.UnknownTopicOrPartitionError:
-            return None
+            raise UnansweredError(
+                f"{self.address}: partition {topic_partition} is not known: its topic was deleted, or the broker does "
+                "not know it yet"
+            ) from None
         return int(found[asked].offset)
 
     def consumer_groups(self) -> list[str]:
@@ -402,6 +418,12 @@ class MirrorCluster:
     def close(self) -> None:
         """Close the connections."""
         self._admin.close()
+
+
+def _topic_id(described: Mapping[str, Any]) -> UUID | None:
+    """Return the id of a topic; None for the id of zeros, which stands for none."""
+    found = UUID(str(described.get("topic_id") or UUID(int=0)))
+    return found if found.int else None
 
 
 def _raise_for(topics: Iterable[Mapping[str, Any]]) -> None:

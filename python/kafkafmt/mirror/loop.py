@@ -215,7 +215,8 @@ class Mirror:
         bounds: Mapping[TopicPartition, tuple[int, int]] = {}
         try:
             bounds = self._source.bounds(sorted(new))
-            refused = self._upkeep.prepare()
+            topics = {one.topic for one in new}
+            refused = self._upkeep.prepare(topics, again=self._beginnings.has_failed)
             admitted = [one for one in new if one.topic not in refused]
             mine = self._target.acquire(admitted)
             if len(mine) < len(admitted):

@@ -42,17 +42,17 @@ class MapTopic:
 
     def create(self) -> None:
         """Create the topic if it is missing. Raises MirrorError."""
-        if not self._exists():  # one that exists needs no right to create it
+        if not self._cluster.has_topic(self._name):  # one that exists needs no right to create it
             self._cluster.create_topic(self._name, TopicConfig(1, {"cleanup.policy": "compact"}))
 
     def read_on(self, patience: float = _PATIENCE_SECONDS) -> Iterator[Any]:
         """Yield the records that were written since the last call; the first call begins at the first record.
 
-        Raises KafkaTimeoutError if nothing arrives for `patience` seconds before the end that the topic has now. The
-        records that were yielded are not yielded again.
+        Raises KafkaTimeoutError if nothing arrives for `patience` seconds before the end that the topic has now, and
+        UnansweredError if a broker does not know the topic yet. The records that were yielded are not yielded again.
         """
         if self._consumer is None:
-            if not self._exists():
+            if not self._cluster.has_topic(self._name):
                 return
             self._consumer = self._open_consumer(self._isolation)
             self._consumer.seek_to_beginning(self._partition)
@@ -93,9 +93,6 @@ class MapTopic:
         rights = Right(operation, "topic", self._name), IDEMPOTENT_WRITE
         return naming_refusals(self._cluster.address, tried, *rights)
 
-    def _exists(self) -> bool:
-        return bool(self._cluster.partition_counts([self._name]))
-
     def _open_consumer(self, isolation: Isolation) -> KafkaConsumer:
         config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}
         consumer = KafkaConsumer(**kafka_python_config(config), isolation_level=isolation)
@@ -104,7 +101,7 @@ class MapTopic:
 
     def _records(self, consumer: KafkaConsumer, patience: float) -> Iterator[Any]:
         """Yield the records up to the end. Raises KafkaTimeoutError if nothing arrives for `patience` seconds."""
-        end = self._cluster.end_offset(TopicPartition(self._name, 0)) or 0
+        end = self._cluster.end_offset(TopicPartition(self._name, 0))
         deadline = monotonic() + patience
         # The position is not known while the partition has no leader.
         while (position := consumer.position(self._partition, timeout_ms=_POLL_MS) or 0) < end:

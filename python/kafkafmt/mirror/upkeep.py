@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import kafka.errors as kafka_errors
 import structlog
 
+from kafkafmt._util.names import some_names
+from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.mirror.errors import MirrorError
 
 if TYPE_CHECKING:
@@ -36,12 +38,15 @@ class TopicUpkeep:
         self._reported: set[str] = set()
         self._due = time.monotonic() + options.sync_interval
 
-    def prepare(self, *, again: bool = False) -> Mapping[str, Refusal]:
+    def prepare(self, expected: Iterable[str] = (), *, again: bool = False) -> Mapping[str, Refusal]:
         """Prepare the topics at the target. Return those that are not mirrored. Raises KafkaError and MirrorError.
 
-        again: also topics whose partitions and configuration are as before.
+        expected: topics without which this is an UnansweredError. again: also topics whose partitions and configuration
+        are as before.
         """
         topics = self._source.topics()
+        if missing := sorted(set(expected) - topics.keys()):
+            raise UnansweredError(f"a broker of the source does not know {some_names(missing)} yet")
         refused = self._admission.refused(topics.keys())
         self._report(refused)
         admitted = {name: topic for name, topic in topics.items() if name not in refused}

@@ -283,15 +283,21 @@ def test_batch_write_when_its_driver_died_on_another_machine_then_the_repeated_o
     assert len(objects(target)) == 4
 
 
+def manifest_of(one: SinkJob, target: RemotePath, rows: Rows) -> tuple[StoreManifest, RemotePath]:
+    """Stage rows, and write the manifest of their job. Return it with the folder of the job."""
+    (result,) = staged(one, rows)
+    folder, commit = target / one.staging, StoreCommit(target, keeps_offsets=True)
+    manifest = commit._manifest(folder, result.segments, one.options.transaction)
+    manifest.write(folder)
+    return manifest, folder
+
+
 @pytest.mark.parametrize("is_aborted", [False, True])
 def test_manifest_when_its_driver_may_be_alive_then_only_its_abort_warns(
     target: RemotePath, plan: Callable[..., SinkJob], caplog: pytest.LogCaptureFixture, *, is_aborted: bool
 ) -> None:
     one = replace(plan(txnAppId="daily", txnVersion=7), owner=Owner("elsewhere", "pid", 1, 1))
-    (result,) = staged(one, records(0, 1))
-    commit = StoreCommit(target, keeps_offsets=True)
-    manifest = commit._manifest(target / one.staging, result.segments, one.options.transaction)
-    manifest.write(target / one.staging)
+    manifest_of(one, target, records(0, 1))
     with caplog.at_level(logging.WARNING):
         if is_aborted:
             one.abort([])
@@ -299,6 +305,42 @@ def test_manifest_when_its_driver_may_be_alive_then_only_its_abort_warns(
             store.recover_store(target)
     assert offsets(target) == [0, 1]
     assert ("the write with txnAppId daily and txnVersion 7 had begun" in caplog.text) == is_aborted
+
+
+def test_job_when_an_earlier_one_of_its_application_ends_meanwhile_then_its_rows_are_there(
+    target: RemotePath, plan: Callable[..., SinkJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, following = StoreManifest.apply, []
+    former = replace(plan(txnAppId="daily", txnVersion=7), owner=Owner("elsewhere", "pid", 1, 1))
+    staged(former, records(0))
+
+    def followed(manifest: StoreManifest, staging: RemotePath) -> None:
+        apply(manifest, staging)
+        one = replace(plan(txnAppId="daily", txnVersion=8), owner=former.owner)
+        following.append(manifest_of(one, target, records(2, 3)))
+
+    monkeypatch.setattr(StoreManifest, "apply", followed)
+    save(plan, records(0, 1), txnAppId="daily", txnVersion=7)
+    ((manifest, folder),) = following
+    apply(manifest, folder)
+    assert offsets(target) == [0, 1, 2, 3]
+    assert plan(txnAppId="daily", txnVersion=8).is_left_out
+    assert len(objects(target)) == 7, "what the former driver staged is removed"
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_manifest_when_its_staged_objects_were_removed_then_is_done_only_if_it_was_applied(
+    target: RemotePath, plan: Callable[..., SinkJob], *, is_batch: bool
+) -> None:
+    jobs = [plan(**{"txnAppId": "daily", "txnVersion": number} if is_batch else {}) for number in (7, 8)]
+    manifest, folder = manifest_of(jobs[0], target, records(0, 1))
+    manifest.apply(folder)
+    manifest.apply(folder)
+    manifest, folder = manifest_of(jobs[1], target, records(2, 3))
+    target.storage.delete_folder(folder)
+    with pytest.raises(OSError, match="cannot be copied"):
+        manifest.apply(folder)
+    assert offsets(target) == [0, 1]
 
 
 # Killed drivers

@@ -84,7 +84,7 @@ class AssignedClusterSource(ClusterSource):
             self._epochs.forget(one)
         self._assign(kept)
 
-    def _has_other_id(self, topic_partition: TopicPartition, ids: Mapping[str, UUID]) -> bool:
+    def _has_other_id(self, topic_partition: TopicPartition, ids: Mapping[str, UUID | None]) -> bool:
         known, now = self._begun_ids.get(topic_partition), ids.get(topic_partition.topic)
         return known is not None and now is not None and known != now
 

@@ -97,7 +97,7 @@ class ClusterSource(Source):
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._moved_at = time.monotonic()  # the position of any partition
-        self._topic_ids: dict[str, UUID] = {}
+        self._topic_ids: dict[str, UUID | None] = {}
         self._begun_ids: dict[TopicPartition, UUID | None] = {}
         self._ids_asked_at = time.monotonic()
         self._unknown_ids: set[str] = set()
@@ -233,14 +233,14 @@ class ClusterSource(Source):
         self._missing = {topic: self._missing.get(topic, now) for topic in missing}
         return {topic for topic, since in self._missing.items() if now - since >= _MISSING_SECONDS}
 
-    def _ask_ids(self, topics: Iterable[str]) -> dict[str, UUID] | None:
+    def _ask_ids(self, topics: Iterable[str]) -> dict[str, UUID | None] | None:
         try:
             return self._cluster.topic_ids(topics)
         except kafka_errors.KafkaError as error:
             _log.warning("the ids of topics could not be read, and are requested again", error=str(error))
             return None
 
-    def _is_recreated(self, topic_partition: TopicPartition, ids: Mapping[str, UUID]) -> bool:
+    def _is_recreated(self, topic_partition: TopicPartition, ids: Mapping[str, UUID | None]) -> bool:
         """Return whether the topic has another id in `ids` than when the partition was begun."""
         known, found = self._begun_ids.get(topic_partition), ids.get(topic_partition.topic)
         return None not in (known, found) and known != found
@@ -377,7 +377,7 @@ class ClusterSource(Source):
         return self._cluster.offsets_at([topic_partition], timestamp_ms)[topic_partition]
 
     def log_end(self, topic_partition: TopicPartition) -> int:
-        return self._cluster.end_offset(topic_partition) or 0
+        return self._cluster.end_offset(topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         self._consumer.seek(_kafka(topic_partition), offset)

@@ -18,6 +18,7 @@ import numpy as np
 import structlog
 
 from kafkafmt.log.topic_configs import TopicConfig
+from kafkafmt.mirror.admin_client import UnansweredError
 from kafkafmt.mirror.clusters import ConfigRefusedError
 from kafkafmt.mirror.offset_map import OffsetMap, PartitionMap
 from kafkafmt.mirror.options import MirrorOptions
@@ -26,7 +27,7 @@ from kafkafmt.mirror.refusals import RefusedError
 from kafkafmt.mirror.statistics import Statistics, Stopped
 from kafkafmt.mirror.targets.sender import Sender, Sent
 from kafkafmt.mirror.targets.target_topics import TargetTopics
-from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
+from kafkafmt.mirror.targets.topic_messages import lagging_message, recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -114,13 +115,18 @@ class ClusterTarget(Target):
                 self._sync_config(name, found[name].configs, wanted.configs)
         warn_of_unknown(name for name, topic in new.items() if name not in there and not topic.is_known)
         counts = self._cluster.partition_counts(new) if has_changed else there
+        ids = self._cluster.topic_ids(new)
+        for name, topic in new.items():  # each request may have another broker
+            expected, count = topic.config.partitions or 1, counts.get(name, 0) if name in ids else 0
+            if count < expected:
+                raise UnansweredError(lagging_message(self._names.target(name), expected, count))
         described = self._cluster.describe_topics(counts, own=False)
         for name, count in counts.items():
             config = described.get(name, TopicConfig(count))
             if self._configured.get(name) != config:
                 self._sender.configure_topic(name, config)
                 self._configured[name] = config
-        self._topic_ids.update(self._cluster.topic_ids(new))
+        self._topic_ids.update({name: one for name, one in ids.items() if one is not None})
         self._topics.update(new)  # last: after an error all of this is repeated
 
     def _sync_config(self, name: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
@@ -166,7 +172,7 @@ class ClusterTarget(Target):
         if target_id is not None and known.target_topic_id not in (None, str(target_id)):
             self._leave_recreated(topic_partition, known, target_id)
         end = self._cluster.end_offset(topic_partition)
-        if end is not None and known.target_end is not None and end < known.target_end:
+        if known.target_end is not None and end < known.target_end:
             _log.warning(
                 "records are gone at the target, and are mirrored again",
                 partition=str(topic_partition),
@@ -237,7 +243,7 @@ class ClusterTarget(Target):
         self, topic_partition: TopicPartition, known: PartitionMap, position: int
     ) -> None:
         expected = known.look_up(position)
-        end = self._cluster.end_offset(topic_partition) or 0
+        end = self._cluster.end_offset(topic_partition)
         if expected is not None and (records := self._records_after(topic_partition, expected, end)):
             self._count_doubled(topic_partition, records, from_offset=expected)
         known.rewind(position)
@@ -255,7 +261,7 @@ class ClusterTarget(Target):
         elif not len(known):
             self._look_for_records(topic_partition, [topic_partition])
         elif known.is_closed:
-            first, end = known.target_end or 0, self._cluster.end_offset(topic_partition) or 0
+            first, end = known.target_end or 0, self._cluster.end_offset(topic_partition)
             if self._records_after(topic_partition, first, end):
                 self._meet_unknown_records(
                     topic_partition,

@@ -25,7 +25,7 @@ class TargetTopics:
         """Return the partition at the target, for messages."""
         return self._names.target_partition(topic_partition)
 
-    def topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
+    def topic_ids(self, names: Iterable[str]) -> dict[str, UUID | None]:
         """See `MirrorCluster.topic_ids`."""
         sources = self._sources(names)
         return {sources[target]: topic_id for target, topic_id in self._cluster.topic_ids(sources).items()}
@@ -61,7 +61,7 @@ class TargetTopics:
         sources = {self.at_target(one): one for one in topic_partitions}
         return {sources[target]: found for target, found in self._cluster.bounds(sources).items()}
 
-    def end_offset(self, topic_partition: TopicPartition) -> int | None:
+    def end_offset(self, topic_partition: TopicPartition) -> int:
         """See `MirrorCluster.end_offset`."""
         return self._cluster.end_offset(self.at_target(topic_partition))
 

@@ -24,6 +24,14 @@ def recreated_message(earlier: object, found: UUID) -> str:
     )
 
 
+def lagging_message(topic: str, expected: int, found: int) -> str:
+    """Return the message about a topic that a broker of the target does not know as it is. found: partitions."""
+    return (
+        f"topic {topic}: a broker of the target does not know it yet, or not all of its partitions: expected "
+        f"{expected} partitions, found {found}"
+    )
+
+
 def warn_of_unknown(topics: Iterable[str]) -> None:
     """Warn once of all topics that were created without a known configuration."""
     if names := sorted(topics):

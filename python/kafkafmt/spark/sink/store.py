@@ -126,11 +126,18 @@ class StoreManifest:
                 self.batch.note(folder)
             write_file(staging / _APPLIED, b"{}")
         except OSError:
-            files = _files(staging)
-            if MANIFEST in files and _APPLIED not in files:
+            if not self._is_applied(staging):
                 raise
-            # Another driver has found the manifest, and has applied it meanwhile.
         _remove(staging)
+
+    def _is_applied(self, staging: RemotePath) -> bool:
+        """Return whether another driver has applied the manifest. It may have removed the staged objects, too."""
+        files, folder = _files(staging), staging.parent
+        if _APPLIED in files or MANIFEST in files:
+            return _APPLIED in files
+        if self.batch is not None:
+            return self.batch.is_committed(folder)
+        return all(_is_in_place(folder, segment) for segment in self.segments)
 
 
 class StoreCommit:
@@ -156,6 +163,8 @@ class StoreCommit:
         query = None if batch is None else batch.query
         recover_store(self._folder)
         with _claimed(staging, owner, query):
+            if query is not None:
+                self._remove_former(staging, query)
             if batch is not None and batch.is_committed(self._folder):
                 _LOG.warning("%s: %s was already committed: it is left out", self._folder, batch)
                 _remove(staging)
@@ -168,10 +177,13 @@ class StoreCommit:
                 if batch is not None:
                     batch.note(self._folder)
                 _remove(staging)
-        if query is not None:
-            for other in _stagings(self._folder):
-                if (found := _owner_of(other, _files(other))) is not None and found.query == query:
-                    _remove(other)
+
+    def _remove_former(self, staging: RemotePath, query: str) -> None:
+        """Remove the other jobs of a query, or finish their commits. The claim keeps them from being committed now."""
+        for other in _stagings(self._folder):
+            former = None if other == staging else _owner_of(other, _files(other))
+            if former is not None and former.query == query:
+                _finish(other, removes=True)
 
     def _manifest(
         self, staging: RemotePath, segments: Sequence[StagedSegment], batch: StreamBatch | None
@@ -300,6 +312,11 @@ def _put_all(staging: RemotePath, segments: Iterable[StoredSegment]) -> None:
         if found != segment.size_in_bytes:
             message = f"expected {segment.size_in_bytes} bytes in the store, found {found}"
             raise OSError(errno.EIO, message, str(target))
+
+
+def _is_in_place(folder: RemotePath, segment: StoredSegment) -> bool:
+    target = folder / segment.partition / _name(segment, LOG_SUFFIX)
+    return target.exists() and target.stat().st_size == segment.size_in_bytes
 
 
 def _put_moved(staging: RemotePath, segment: StoredSegment, target: RemotePath) -> None:
