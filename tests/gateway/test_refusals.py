@@ -195,6 +195,26 @@ def test_markers_that_were_passed_over_when_the_log_is_created_again_then_its_re
     run(tmp_path, scenario)
 
 
+def test_markers_that_were_passed_over_when_the_partition_has_an_error_then_are_read_again(
+    tmp_path: Path,
+) -> None:
+    data = [marker(number, 1, commit=True) for number in range(3)]
+    put_segment(tmp_path / "t-0", 0, [*data, batch(3)])
+    put_segment(tmp_path / "u-0", 0, batches(0, 9))
+
+    async def scenario(ask: Ask, gateway: Gateway) -> None:
+        wanted = Wanted("t", 0, 0, len(data[0])), Wanted("u")
+        found = [await ask(*wanted, version=3) for _ in range(2)]
+        assert [read(one["t", 0]) for one in found] == [[], []]
+        (tmp_path / "t-0").rename(tmp_path / "kept")
+        assert (await ask(*wanted, version=3))["t", 0].error_code
+        (tmp_path / "kept").rename(tmp_path / "t-0")
+        found = [await ask(*wanted, version=3) for _ in range(4)]
+        assert [read(one["t", 0]) for one in found] == [[], [], [], [3]]
+
+    run(tmp_path, scenario)
+
+
 def test_note_when_ten_seconds_are_over_then_is_forgotten() -> None:
     now = 0.0
     notes = FetchNotes(clock=lambda: now)

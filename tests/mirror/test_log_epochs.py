@@ -113,6 +113,16 @@ def test_log_when_the_consumer_went_back_and_no_epoch_tells_where_to_then_the_pa
     assert epochs.take_rewound() == set()
 
 
+def test_log_when_the_consumer_went_back_and_another_mirror_has_moved_on_then_the_partition_continues() -> (
+    None
+):
+    epochs = epochs_of(RefusedConsumer())
+    epochs.begin(PARTITION, 150)
+    assert epochs.is_rewound(PARTITION, whole_batches(batch(100)), 150)
+    epochs.revoke(PARTITION)
+    assert kept_end(epochs, 500) == 500
+
+
 def test_log_when_a_loss_was_found_then_stays_known_until_the_partition_begins() -> None:
     """The target may refuse it, or reload its map because another partition could not begin."""
     epochs = epochs_of(has_group=False)

@@ -227,6 +227,25 @@ class LosingTarget(FailingTarget):
         return taken
 
 
+class LateLosingTarget(NotingTarget):
+    """Loses records, and then the mirror ends, or the other way round."""
+
+    on_loss: Callable[[], None]
+    is_lost_at_end = has_lost = False
+
+    def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
+        self.has_lost = not self.is_lost_at_end
+        self.on_loss()
+
+    def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        self.has_lost = self.is_lost_at_end
+
+    def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        taken = topic_partitions if self.has_lost else ()
+        self.has_lost = False
+        return taken
+
+
 class RewoundSource(DirectorySource):
     """Loses its records from offset 5 on, once they were read."""
 
@@ -328,7 +347,7 @@ def test_partition_when_it_could_not_be_begun_until_a_mirror_that_follows_ends_t
 
 
 @pytest.mark.parametrize("is_lost_at_end", [True, False])
-def test_partition_when_it_must_begin_again_then_is_unreached_after_what_the_target_has_only_if_it_was_tried(
+def test_partition_when_it_cannot_begin_again_until_the_mirror_ends_then_is_unreached_after_what_the_target_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost_at_end: bool
 ) -> None:
     monkeypatch.setattr("kafkafmt.mirror.loop._RETRY_SECONDS", 0)
@@ -339,10 +358,21 @@ def test_partition_when_it_must_begin_again_then_is_unreached_after_what_the_tar
     with logged_events("kafkafmt.mirror.loop") as logged:
         mirror.run()
     event = "a partition could not be started again until the mirror ended"
-    assert [line["event"] for line in logged if "until the mirror" in line["event"]] == [event] * (
-        not is_lost_at_end
-    )
-    assert mirror.statistics.unreached == ([] if is_lost_at_end else [Unreached(PARTITION, 3, 10)])
+    assert [line["event"] for line in logged if "until the mirror" in line["event"]] == [event]
+    assert mirror.statistics.unreached == [Unreached(PARTITION, 3, 10)]
+
+
+@pytest.mark.parametrize("is_lost_at_end", [True, False])
+def test_partition_when_the_target_loses_records_and_the_mirror_ends_then_has_begun_again(
+    tmp_path: Path, is_lost_at_end: bool
+) -> None:
+    mirror = mirror_to(LateLosingTarget, tmp_path, follows=True)
+    target: Any = mirror._target
+    target.is_lost_at_end = is_lost_at_end
+    target.on_loss = mirror.end
+    mirror.run()
+    assert target.begun == [0, 10]
+    assert mirror.statistics.unreached == []
 
 
 def test_partition_when_its_source_loses_records_that_were_mirrored_then_begins_again_before_them(

@@ -236,6 +236,7 @@ def test_map_when_it_was_truncated_and_is_forgotten_before_that_is_confirmed_the
     offsets = OffsetMap(store)
     added(offsets.partition(PARTITION), [(0, 0, 30)])
     offsets.save()
+    offsets.confirm()
     saved = store.load(PARTITION)
     offsets.truncate(PARTITION, 10)
     offsets.save()
@@ -249,6 +250,39 @@ def test_map_when_it_was_truncated_and_is_forgotten_before_that_is_confirmed_the
     offsets.save()
     offsets.forget([PARTITION])
     assert offsets.partition(PARTITION).end == 20
+
+
+def test_map_when_the_transaction_with_its_truncation_was_aborted_then_a_later_confirmation_is_not_of_it(
+    tmp_path: Path,
+) -> None:
+    store = FileOffsetMapStore(tmp_path / "offsets.sqlite", "here")
+    offsets = OffsetMap(store)
+    added(offsets.partition(PARTITION), [(0, 0, 30)])
+    offsets.save()
+    offsets.confirm()
+    (saved,) = store.load(PARTITION)
+    offsets.truncate(PARTITION, 10)
+    offsets.save()
+    store.save({PARTITION: {0: saved}})  # aborted
+    offsets.forget_all()
+    offsets.save()
+    offsets.confirm()
+    assert offsets.partition(PARTITION).end == 10
+
+
+def test_map_when_another_mirror_has_moved_its_partition_on_then_is_not_truncated(tmp_path: Path) -> None:
+    store = FileOffsetMapStore(tmp_path / "offsets.sqlite", "here")
+    here, there = OffsetMap(store), OffsetMap(store)
+    added(here.partition(PARTITION), [(0, 0, 30)])
+    here.save()
+    here.confirm()
+    here.truncate(PARTITION, 10)
+    here.forget([PARTITION])
+    added(there.partition(PARTITION), [(30, 30, 10)])
+    there.save()
+    for _ in range(2):
+        assert here.partition(PARTITION).end == 40
+        here.forget([PARTITION])
 
 
 def test_file_that_is_none_is_one_line_and_is_closed(tmp_path: Path) -> None:

@@ -215,15 +215,16 @@ class TranslatedFetch:
         for part in asked if self._passed else ():
             if offset := self._passed.value(*part[:3], magic):
                 asked[part] = part._replace(offset=offset)
+        began = dict(asked)
         slice_s = 0.0
         while asked:
             found = await self._look(request, asked, refused, ends_at, slice_s)
             if found is not None:
-                self._passed.add(
-                    FetchNote(*part[:3], magic, now.offset)
-                    for part, now in asked.items()
-                    if now.offset != part.offset and not found[part].error_code
-                )
+                for part in [part for part in asked if found[part].error_code]:
+                    self._passed.forget(*part[:2])  # its log may be another one
+                    asked[part] = began[part]
+                passed = ((part, now.offset) for part, now in asked.items() if now != began[part])
+                self._passed.add(FetchNote(*part[:3], magic, offset) for part, offset in passed)
                 return found | refused
             memory.keep(began_with)  # what was found is asked for again
             slice_s = min(2 * slice_s, _LONGEST_SLICE_S) or _FIRST_SLICE_S

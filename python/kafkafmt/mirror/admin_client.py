@@ -151,11 +151,14 @@ class AdminClient:
         return errors, resources
 
     def topic_errors(self, name: str) -> Iterator[type[kafka_errors.KafkaError]]:
-        """Ask one broker after the other for a topic. Yield the error of each: NoError if it knows the topic."""
+        """Ask one broker after the other for a topic. Yield the error of each that answers: NoError if it knows it."""
         topics = [MetadataRequest.MetadataRequestTopic(name=name)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         for broker in self.cluster.brokers():
-            response = self._ask(request, broker.node_id)
+            try:
+                response = self._ask(request, broker.node_id)
+            except UnansweredError:
+                continue
             yield from (kafka_errors.for_code(topic.error_code) for topic in response.topics)
 
     def _ask(self, request: Any, node_id: int | None = None) -> Any:

@@ -70,7 +70,7 @@ class Heartbeats:
         self._producers: list[Producer] = []
         for cluster in self._clusters:
             # A topic that exists needs no right to create it.
-            if not cluster.partition_counts([HEARTBEATS_TOPIC]):
+            if not cluster.has_topic(HEARTBEATS_TOPIC):
                 cluster.create_topic(HEARTBEATS_TOPIC, TopicConfig(1, {"cleanup.policy": "compact"}))
 
     def __call__(self) -> None:

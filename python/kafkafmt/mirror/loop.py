@@ -13,8 +13,7 @@ import kafka.errors as kafka_errors
 import structlog
 
 from _kafkafmt.batches.scan import BatchRun
-from kafkafmt._util.sizes import size_text
-from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
+from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
 from kafkafmt.mirror.beginnings import Beginnings
 from kafkafmt.mirror.errors import MirrorError
@@ -22,10 +21,10 @@ from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.protocols import PartitionError, Source, SourceRun, Target
+from kafkafmt.mirror.refused_runs import begin_of, refusal_message
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
 from kafkafmt.mirror.targets.topic_messages import report_unknown_records
 from kafkafmt.mirror.upkeep import TopicUpkeep
-from kafkafmt.records.batch import RecordBatch
 from kafkafmt.types import TopicPartition
 
 _log = structlog.get_logger()
@@ -70,6 +69,7 @@ class Mirror:
         self._upkeep = upkeep
         self._transform, self._report = transform, report
         self._max_under_way = options.memory.under_way_bytes
+        self._most_decompressed = options.memory.max_decompressed_bytes
         self._memory = memory
         self.statistics = target.statistics
         self._assigned: set[TopicPartition] = set()
@@ -82,6 +82,7 @@ class Mirror:
         self._commit_due = time.monotonic() + options.commit_interval
         self._report_due = time.monotonic() + (options.progress_interval or float("inf"))
         self._begin_due = 0.0
+        self._has_lost = False  # whether partitions must begin again that the target has lost
         self._left: dict[TopicPartition, int] | None = None
         self._left_since = 0.0
 
@@ -186,6 +187,7 @@ class Mirror:
         if lost := list(self._target.take_lost(self._assigned)):
             self._source.pause(lost)
             self._begin_again(lost)
+            self._has_lost = True
 
     def _begin_rewound_again(self) -> None:
         """Begin partitions again whose log was truncated at the source below the mirror's position."""
@@ -235,6 +237,7 @@ class Mirror:
             for gone_offsets in self._beginnings.take_gone():
                 self._note_gone(gone_offsets)
         self._beginnings.failed.clear()
+        self._has_lost = False
         unknown = self._target.take_unknown_records()
         report_unknown_records(unknown, appends=self._options.appends)
         for topic_partition, position in positions.items():
@@ -299,16 +302,24 @@ class Mirror:
                 position = int(moved.index["last_offset"][-1]) + 1
         except HandlerError as error:
             number = int(run.index["last_offset"].searchsorted(error.resume_offset))
-            message = self._message_of(error)
-            self._stop(Stopped(topic_partition, self._begin_of(found, number), message))
+            message = refusal_message(error, self._options)
+            self._stop(Stopped(topic_partition, begin_of(found, self._most_decompressed, number), message))
             raise MirrorError(message) from error.__cause__
         except (PartitionError, KafkaFormatError) as error:
             offset = error.base_offset if isinstance(error, KafkaFormatError) else error.offset
-            begin = self._begin_of(found) if position is None else position
-            self._stop(Stopped(topic_partition, max(offset or 0, begin), self._message_of(error)))
+            begin = begin_of(found, self._most_decompressed) if position is None else position
+            self._stop(
+                Stopped(topic_partition, max(offset or 0, begin), refusal_message(error, self._options))
+            )
             return
         except Exception as error:  # the source's position is after the run already
-            self._stop(Stopped(topic_partition, self._begin_of(found), str(error) or type(error).__name__))
+            self._stop(
+                Stopped(
+                    topic_partition,
+                    begin_of(found, self._most_decompressed),
+                    str(error) or type(error).__name__,
+                )
+            )
             raise
         held = self._target.held_bytes()
         self._memory.under_way(held)
@@ -317,20 +328,6 @@ class Mirror:
         elif self._target.held_bytes(topic_partition) > self._max_under_way // _SHARE:
             self._full.add(topic_partition)
             self._source.pause([topic_partition])
-
-    def _begin_of(self, found: SourceRun, number: int = 0) -> int:
-        """Return the first offset of a batch; of a wrapper that cannot be opened, the end of the batch before it."""
-        try:
-            return RecordBatch(found.run, number, self._options.memory.max_decompressed_bytes).base_offset
-        except KafkaFormatError:
-            return int(found.run.index["last_offset"][number - 1]) + 1 if number else found.position
-
-    def _message_of(self, error: Exception) -> str:
-        cause = error.__cause__ if isinstance(error, HandlerError) else error
-        if not isinstance(cause, DecompressionLimitError):
-            return str(error)
-        most, total = self._options.memory.max_decompressed_bytes, size_text(self._options.memory_bytes)
-        return f"{error}: with --memory {total} a batch may decompress to {most} bytes; more memory raises this limit"
 
     def _meet_damage(self, damage: SourceDamage) -> None:
         topic_partition, offset, next_offset, message = damage
@@ -495,6 +492,9 @@ class Mirror:
         try:
             self._commit(is_last=True, has_failed=has_failed)
             self._begin_lost_again()
+            if self._has_lost and not has_failed:  # the offset map must not end with what was lost
+                self._begin_due = 0.0
+                self._begin_partitions(self._source.partitions())
             self._collect_gone()
         finally:
             self.measure_lag()

@@ -39,6 +39,7 @@ class MapTopic:
         self._partition = KafkaTopicPartition(name, 0)
         self._producer: Producer | None = None
         self._consumer: KafkaConsumer | None = None
+        self._was_missing = False
 
     def create(self) -> None:
         """Create the topic if it is missing. Raises MirrorError."""
@@ -52,7 +53,7 @@ class MapTopic:
         UnansweredError if a broker does not know the topic yet. The records that were yielded are not yielded again.
         """
         if self._consumer is None:
-            if not self._cluster.has_topic(self._name):
+            if not self._exists():
                 return
             self._consumer = self._open_consumer(self._isolation)
             self._consumer.seek_to_beginning(self._partition)
@@ -92,6 +93,13 @@ class MapTopic:
     def _naming_refusals(self, tried: str, operation: str) -> AbstractContextManager[None]:
         rights = Right(operation, "topic", self._name), IDEMPOTENT_WRITE
         return naming_refusals(self._cluster.address, tried, *rights)
+
+    def _exists(self) -> bool:
+        """Return whether the topic exists. All brokers are asked only once: each partition reads the map."""
+        if self._was_missing:
+            return bool(self._cluster.partition_counts([self._name]))
+        self._was_missing = not self._cluster.has_topic(self._name)
+        return not self._was_missing
 
     def _open_consumer(self, isolation: Isolation) -> KafkaConsumer:
         config = {**self._cluster.config_of(KafkaConsumer), "group_id": None, "enable_auto_commit": False}

@@ -79,6 +79,7 @@ class PartitionMap:
         self.topic_id = self._ranges[-1].topic_id if self._ranges else None
         self.target_topic_id = self._ranges[-1].target_topic_id if self._ranges else None
         self._changes: Changes = {}
+        self.stored_end = self.last  # the last range in the store, where it is durable
         self._is_end_known = (
             True  # whether `target_end` is that of the last record, not only the least possible one
         )
@@ -86,6 +87,11 @@ class PartitionMap:
     def __len__(self) -> int:
         """Return the number of ranges."""
         return len(self._ranges)
+
+    @property
+    def last(self) -> MappedRange | None:
+        """The last range; None without ranges."""
+        return self._ranges[-1] if self._ranges else None
 
     @property
     def end(self) -> int | None:
@@ -275,6 +281,13 @@ class OffsetMapStore(Protocol):
         """Close the store."""
 
 
+class _Truncation(NamedTuple):
+    """That the target has lost the records from an offset on. stored_end: see `PartitionMap`; of the map with them."""
+
+    target_end: int
+    stored_end: MappedRange | None
+
+
 class OffsetMap:
     """The maps of this mirror's partitions, and their store.
 
@@ -292,15 +305,19 @@ class OffsetMap:
         self._exact = {} if exact is None else exact
         self._names = TopicNames() if names is None else names
         self._maps: dict[TopicPartition, PartitionMap] = {}
-        self._truncated: dict[TopicPartition, int] = {}  # the target's offsets, until `confirm`
+        self._truncated: dict[TopicPartition, _Truncation] = {}  # those that are not durable yet
+        self._saved: set[TopicPartition] = set()  # whose changes are not durable yet
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMap:
         """Return the map of a partition. The first call loads it."""
         found = self._maps.get(topic_partition)
         if found is None:
             found = self._maps[topic_partition] = self._loaded(topic_partition)
-            if (target_end := self._truncated.get(topic_partition)) is not None:
-                found.truncate(target_end)
+            if (truncation := self._truncated.get(topic_partition)) is not None:
+                if truncation.stored_end == found.stored_end:
+                    found.truncate(truncation.target_end)
+                else:  # it was durable after all, or another mirror has moved the partition on
+                    del self._truncated[topic_partition]
         return found
 
     def peek(self, topic_partition: TopicPartition) -> PartitionMap:
@@ -315,10 +332,15 @@ class OffsetMap:
     def truncate(self, topic_partition: TopicPartition, target_end: int) -> None:
         """Drop all entries of a partition from this offset of the target on, also if it is forgotten before `confirm`.
 
-        The stored map would let a mirror continue after records that the target has lost.
+        The stored map would let a mirror continue after records that the target has lost. If it is another one when the
+        partition is loaded again, nothing is dropped.
         """
-        self.partition(topic_partition).truncate(target_end)
-        self._truncated[topic_partition] = min(target_end, self._truncated.get(topic_partition, target_end))
+        known = self._truncated.get(topic_partition)
+        found = self.partition(topic_partition)
+        found.truncate(target_end)
+        if known is not None:
+            target_end = min(target_end, known.target_end)
+        self._truncated[topic_partition] = _Truncation(target_end, found.stored_end)
 
     def save(self) -> None:
         """Save all changes. If the store raises, the next call saves them."""
@@ -327,6 +349,7 @@ class OffsetMap:
         try:
             if changes:
                 self._store.save({self._key(partition): some for partition, some in changes.items()})
+                self._saved.update(changes)
         except Exception:
             for partition, some in changes.items():
                 self._maps[partition].restore_changes(some)
@@ -334,13 +357,22 @@ class OffsetMap:
 
     def confirm(self) -> None:
         """Note that what the last call of `save` has saved is durable."""
-        for topic_partition in self._truncated.keys() & self._maps.keys():
-            del self._truncated[topic_partition]
+        for topic_partition in self._saved:
+            found = self._maps[topic_partition]
+            found.stored_end = found.last
+            self._truncated.pop(topic_partition, None)
+        self._saved.clear()
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that another mirror takes over, with their unsaved changes but those of `truncate`."""
         for topic_partition in topic_partitions:
             self._maps.pop(topic_partition, None)
+            self._saved.discard(topic_partition)
+
+    def forget_all(self) -> None:
+        """Forget all partitions, as `forget`: what was saved since `confirm` is not durable."""
+        self._maps.clear()
+        self._saved.clear()
 
     def close(self) -> None:
         """Close the store."""

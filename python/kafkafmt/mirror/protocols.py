@@ -237,7 +237,7 @@ class Target(Protocol):
     def take_lost(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Return those of the begun partitions that must begin again, where the target has them.
 
-        Since the last call batches that were not durable were dropped, or the target has lost batches.
+        Batches that were not durable were dropped, or the target has lost batches. The caller forgets the partitions.
         """
         return ()
 

@@ -430,7 +430,9 @@ def test_batches_when_others_are_in_their_request_then_cannot_be_withdrawn():
     (request,) = accumulator._queues.incomplete()
     append_batch(accumulator)
     assert not accumulator._queues.withdraw(request, 1)
+    assert not request.wait(0)
     assert accumulator._queues.withdraw(request, 2)
+    assert request.wait(0), "a flush may wait for it"
     assert_nothing_left(accumulator)
 
 

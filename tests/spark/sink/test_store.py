@@ -287,7 +287,7 @@ def manifest_of(one: SinkJob, target: RemotePath, rows: Rows) -> tuple[StoreMani
     """Stage rows, and write the manifest of their job. Return it with the folder of the job."""
     (result,) = staged(one, rows)
     folder, commit = target / one.staging, StoreCommit(target, keeps_offsets=True)
-    manifest = commit._manifest(folder, result.segments, one.options.transaction)
+    manifest = commit._manifest(result.segments, one.options.transaction)
     manifest.write(folder)
     return manifest, folder
 
@@ -326,6 +326,19 @@ def test_job_when_an_earlier_one_of_its_application_ends_meanwhile_then_its_rows
     assert offsets(target) == [0, 1, 2, 3]
     assert plan(txnAppId="daily", txnVersion=8).is_left_out
     assert len(objects(target)) == 7, "what the former driver staged is removed"
+
+
+def test_job_when_another_driver_has_removed_it_then_its_commit_leaves_the_other_one(
+    target: RemotePath, plan: Callable[..., SinkJob]
+) -> None:
+    options, owner = {"txnAppId": "daily", "txnVersion": 7}, Owner("elsewhere", "pid", 1, 1)
+    removed, one = (replace(plan(**options), owner=owner) for _ in range(2))
+    of_removed, results = staged(removed, records(0)), staged(one, records(0, 1))
+    target.storage.delete_folder(target / removed.staging)
+    with pytest.raises(FileNotFoundError, match="no object"):
+        removed.commit(of_removed)
+    one.commit(results)
+    assert offsets(target) == [0, 1]
 
 
 @pytest.mark.parametrize("is_batch", [True, False])
@@ -443,7 +456,7 @@ def test_manifest_when_its_driver_died_then_the_next_batch_of_the_stream_finds_i
     results = [replace(result, query="q-1") for result in staged(one, records(0, 1))]
     commit = StoreCommit(target, keeps_offsets=True)
     segments = [segment for result in results for segment in result.segments]
-    manifest = commit._manifest(target / one.staging, segments, store.StreamBatch("q-1", 4))
+    manifest = commit._manifest(segments, store.StreamBatch("q-1", 4))
     manifest.write(target / one.staging)
     assert StoreManifest.read(target / one.staging) == manifest
     commit_batch(plan, 4, records(0, 1))

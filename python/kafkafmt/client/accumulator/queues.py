@@ -90,15 +90,15 @@ class BatchQueues:
         """Remove a new batch after an error before, during or after `enqueue`, and release the bytes that it holds.
 
         record_count: the number of records that it began with. If others have appended to it since, or the sender has
-            taken it, it stays, takes no more records, and the result is False.
+            taken it, it stays, takes no more records, and the result is False. Otherwise it has failed.
         """
         topic_partition, reservation = batch.topic_partition, batch.reservation
         with self.lock:
             if self.open.get(topic_partition) is batch:
                 self.end_appends(topic_partition)  # a native append does not acquire the lock
             queue = self._queues.get(topic_partition, deque())
-            is_waiting = batch in queue
-            if batch in self._incomplete and (not is_waiting or batch.record_count > record_count):
+            is_waiting, is_incomplete = batch in queue, batch in self._incomplete
+            if is_incomplete and (not is_waiting or batch.record_count > record_count):
                 return False
             if is_waiting:
                 queue.remove(batch)
@@ -107,6 +107,8 @@ class BatchQueues:
             self._incomplete.discard(batch)
             if reservation is not None:
                 reservation.release()
+        if is_incomplete:  # a flush may wait for it
+            batch.complete_exceptionally(InterruptedError("the append was interrupted"))
         return True
 
     def end_appends(self, topic_partition: TopicPartition) -> None:

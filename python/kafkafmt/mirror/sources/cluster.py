@@ -97,7 +97,7 @@ class ClusterSource(Source):
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._moved_at = time.monotonic()  # the position of any partition
-        self._topic_ids: dict[str, UUID | None] = {}
+        self._topic_ids: dict[str, UUID] = {}
         self._begun_ids: dict[TopicPartition, UUID | None] = {}
         self._ids_asked_at = time.monotonic()
         self._unknown_ids: set[str] = set()
@@ -189,7 +189,8 @@ class ClusterSource(Source):
 
     def topics(self) -> Mapping[str, SourceTopic]:
         names = {topic for topic, _ in self._assigned}
-        self._topic_ids.update(self._cluster.topic_ids(names))
+        ids = self._cluster.topic_ids(names)
+        self._topic_ids.update({name: one for name, one in ids.items() if one is not None})
         counts = self._cluster.partition_counts(names)
         known = self._cluster.describe_topics(counts)
         return {
@@ -294,9 +295,7 @@ class ClusterSource(Source):
         self._moved_at = now
         try:
             for one in topic_partitions:
-                end = self._cluster.end_offset(one)
-                if end is not None:
-                    self._lower_goal(one, end, self._positions[one])
+                self._lower_goal(one, self._cluster.end_offset(one), self._positions[one])
         except kafka_errors.KafkaError as error:
             _log.warning("the end of a partition could not be read, and is requested again", error=str(error))
 

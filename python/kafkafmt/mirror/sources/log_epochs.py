@@ -38,7 +38,7 @@ class LogEpochs:
         # What `kept_ends` has found. Until the partition begins, `_seen` shows the loss.
         self._kept: dict[TopicPartition, _Kept] = {}
         # Of logs that were truncated below the position, until the partition begins.
-        self._continues_at: dict[TopicPartition, int] = {}
+        self._continues_at: dict[TopicPartition, _Continued] = {}
         self._rewound: set[TopicPartition] = set()
 
     def begin(self, topic_partition: TopicPartition, offset: int) -> None:
@@ -72,7 +72,7 @@ class LogEpochs:
         first, begin = run.index[0], first_offset(run)
         if first["last_offset"] >= position and (not first["count"] or begin >= position):
             return False
-        self._continues_at[topic_partition] = begin
+        self._continues_at[topic_partition] = _Continued(position, begin)
         self._rewound.add(topic_partition)
         return True
 
@@ -107,8 +107,13 @@ class LogEpochs:
             kept = EpochAt(end[1], end[0])
         elif known is not None and end is not None and known.offset == offset and not is_truncated:
             kept = known
-        continues_at = self._continues_at.get(topic_partition, offset)
-        if continues_at < offset and not is_truncated and not self._is_passed(topic_partition, known, end):
+        position, continues_at = self._continues_at.get(topic_partition, _Continued(offset, offset))
+        # Another mirror has moved the partition on if the offset is after the position.
+        if (
+            continues_at < offset <= position
+            and not is_truncated
+            and not self._is_passed(topic_partition, known, end)
+        ):
             return PartitionError(
                 f"the log was truncated before offset {offset}, and continues with offset {continues_at}"
             )
@@ -170,6 +175,13 @@ class LogEpochs:
         self.revoke(topic_partition)
         self._continues_at.pop(topic_partition, None)
         self._seen.pop(topic_partition, None)
+
+
+class _Continued(NamedTuple):
+    """A position, and the offset before it with which the log continued there, because it was truncated."""
+
+    position: int
+    continues_at: int
 
 
 class _Kept(NamedTuple):

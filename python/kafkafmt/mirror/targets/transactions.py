@@ -129,6 +129,7 @@ class TransactionalTarget(ClusterTarget):
         if self._has_loss:
             raise TransactionLostError("the transaction was given up")
         if self._is_lost:
+            self._offsets.forget_all()  # they may have changes of the transaction
             self._sender = self._open()
             self._is_lost = False
         super().prepare(topics, again=again)

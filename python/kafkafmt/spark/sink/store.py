@@ -26,6 +26,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -163,13 +164,16 @@ class StoreCommit:
         query = None if batch is None else batch.query
         recover_store(self._folder)
         with _claimed(staging, owner, query):
-            if query is not None:
-                self._remove_former(staging, query)
-            if batch is not None and batch.is_committed(self._folder):
+            if not self._is_committed(batch):
+                # Another driver may have removed this job, and then works on the other jobs.
+                _ensure_staged(staging, segments)
+                if query is not None:
+                    self._remove_former(staging, query)
+            if self._is_committed(batch):
                 _LOG.warning("%s: %s was already committed: it is left out", self._folder, batch)
                 _remove(staging)
             elif segments:
-                manifest = self._manifest(staging, segments, batch)
+                manifest = self._manifest(segments, batch)
                 (staging / _CLAIM).stat()  # raises FileNotFoundError if another driver has removed this job
                 manifest.write(staging)
                 manifest.apply(staging)
@@ -178,6 +182,9 @@ class StoreCommit:
                     batch.note(self._folder)
                 _remove(staging)
 
+    def _is_committed(self, batch: StreamBatch | None) -> bool:
+        return batch is not None and batch.is_committed(self._folder)
+
     def _remove_former(self, staging: RemotePath, query: str) -> None:
         """Remove the other jobs of a query, or finish their commits. The claim keeps them from being committed now."""
         for other in _stagings(self._folder):
@@ -185,12 +192,7 @@ class StoreCommit:
             if former is not None and former.query == query:
                 _finish(other, removes=True)
 
-    def _manifest(
-        self, staging: RemotePath, segments: Sequence[StagedSegment], batch: StreamBatch | None
-    ) -> StoreManifest:
-        files = _files(staging)
-        for segment in segments:
-            _ensure_staged(staging, segment, files)
+    def _manifest(self, segments: Sequence[StagedSegment], batch: StreamBatch | None) -> StoreManifest:
         partitions = by_partition(segments)
         placed = place(self._folder, partitions, keeps_offsets=self._keeps_offsets, overwrite=self._overwrite)
         stored = tuple(
@@ -334,8 +336,9 @@ def _put_moved(staging: RemotePath, segment: StoredSegment, target: RemotePath) 
         target.storage.put(paths[0], target)
 
 
-def _ensure_staged(staging: RemotePath, segment: StagedSegment, files: Mapping[str, FileStatus]) -> None:
-    for suffix in SEGMENT_SUFFIXES:
+def _ensure_staged(staging: RemotePath, segments: Iterable[StagedSegment]) -> None:
+    files = _files(staging)
+    for segment, suffix in product(segments, SEGMENT_SUFFIXES):
         status = files.get(f"{segment.stem}{suffix}")
         if status is None or (suffix == LOG_SUFFIX and status.st_size != segment.size_in_bytes):
             found = "no object" if status is None else f"{status.st_size} bytes"
