@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 import kafkafmt as kf
 from cli.logs import command, is_one_line, json_lines, run, write_copies, write_log
 from jobs.logs import Row, make_logs, merged
+from kafkafmt.cli.replay_targets import ReplayClusterTarget
+from kafkafmt.jobs.replay import ReplayError
 from kafkafmt.log import LogDirectory, PartitionLog
 from kafkafmt.types import TopicPartition
 
@@ -276,3 +279,10 @@ def test_cluster_when_its_settings_are_not_utf_8_then_one_line_names_the_byte(
     result = run("replay", source, "kafka://127.0.0.1:1", "--target-config-file", settings)
     assert result.exit_code == 2
     assert is_one_line(result.stderr, ["target.properties", "expected UTF-8, found 0xff at byte 10"])
+
+
+def test_topic_when_it_was_created_after_the_start_then_the_target_refuses_it_in_one_line() -> None:
+    target: Any = SimpleNamespace(_only_topic=None, _repartitions=False, _counts={"t": 1})
+    assert ReplayClusterTarget._target_of(target, TopicPartition("t", 1), None) == TopicPartition("t", 0)
+    with pytest.raises(ReplayError, match=r"^u-0: expected a topic that was there at the start"):
+        ReplayClusterTarget._target_of(target, TopicPartition("u", 0), None)

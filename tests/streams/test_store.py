@@ -486,3 +486,20 @@ def test_restore_of_a_folder_that_names_no_partition_is_refused(tmp_path: Path) 
         pytest.raises(ValueError, match="expected a folder named as a partition's"),
     ):
         store.restore(PartitionLog(tmp_path / "folder"))
+
+
+def test_commit_without_positions_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Database:
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(database, name)
+
+    with RocksDBStore(tmp_path, cache=ThreadCache(1 << 20)) as store:
+        database = store._db
+        store.put(b"a", b"1")
+        monkeypatch.setattr(store, "_db", Database())
+        store.commit({})
+        assert calls == ["write", "flush_wal"]
+        monkeypatch.undo()

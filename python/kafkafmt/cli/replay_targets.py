@@ -170,7 +170,12 @@ class ReplayClusterTarget:
         from kafkafmt.types import TopicPartition as Target
 
         topic = source.topic if self._only_topic is None else self._only_topic
-        count = self._counts[topic]
+        count = self._counts.get(topic)
+        if count is None:
+            raise ReplayError(
+                f"{source}: expected a topic that was there at the start, found one that was created later; start the "
+                "command again"
+            )
         is_by_key = self._repartitions and key is not None
         number = murmur2(key) & 0x7FFFFFFF if is_by_key and key is not None else source.partition
         return Target(topic, number % count)

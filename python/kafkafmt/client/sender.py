@@ -183,7 +183,7 @@ class Sender:
             if now_ms < self._next_request_ms:
                 next_ms = self._next_request_ms
                 break
-            request = transactions.next_request(self._accumulator.has_incomplete)
+            request = transactions.next_request(lambda: self._accumulator.has_incomplete)
             if request is None:
                 break
             self._send_request(transactions, request)

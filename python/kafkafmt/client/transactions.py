@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -200,8 +200,10 @@ class Transactions(TransactionState):
                 self._transition_to(State.INITIALIZING)
                 self.enqueue(InitProducerId(self))
 
-    def next_request(self, has_incomplete: bool) -> TransactionRequest | None:
-        """Take the request to send next. has_incomplete: whether batches wait or are in flight.
+    def next_request(self, has_incomplete: Callable[[], bool]) -> TransactionRequest | None:
+        """Take the request to send next.
+
+        has_incomplete: returns whether batches wait or are in flight. An append precedes the end of its transaction.
 
         After an abortable error requests fail, but for one that may have begun the transaction: its response tells
         whether the coordinator must end it.
@@ -215,7 +217,7 @@ class Transactions(TransactionState):
                 self._new_partitions.clear()
             while self._requests:
                 request: TransactionRequest = self._requests[0][2]
-                if isinstance(request, EndTransaction) and has_incomplete:
+                if isinstance(request, EndTransaction) and has_incomplete():
                     return None
                 heapq.heappop(self._requests)
                 is_sent_anyway = self.has_abortable_error and (

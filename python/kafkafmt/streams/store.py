@@ -206,6 +206,9 @@ class RocksDBStore(Closing):
             raise RuntimeError(f"store {self.path}: expected no flush to be under way at a commit")
         if not is_written:
             self._write_entries((), positions)
+        if not positions:  # these are written last, and synced
+            with self._store_errors():
+                self._db.flush_wal(sync=True)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the committed positions: the next offset to read, by partition. Raises StoreError."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import kafkafmt as kf
+from _kafkafmt.batches.scan import scan
 from client.accumulator.partitions import (
     DAY,
     TP,
@@ -18,7 +22,13 @@ from client.accumulator.partitions import (
     numbered,
     partitions,
 )
-from kafkafmt.client.accumulator import AccumulatorClosedError, BufferExhaustedError, RecordAccumulator
+from kafkafmt.client.accumulator import (
+    AccumulatorClosedError,
+    BufferExhaustedError,
+    RecordAccumulator,
+    RequestLimits,
+    record_accumulator,
+)
 
 
 def numpy_values(values: list[bytes]) -> kf.BinaryColumn:
@@ -192,3 +202,20 @@ def test_columns_when_closed_while_they_wait_for_memory_then_no_memory_is_kept()
     assert len(failed.value.appended) > 0
     Sender(accumulator).send()
     assert_nothing_left(accumulator)
+
+
+@pytest.mark.parametrize("is_columns", [True, False])
+def test_call_when_it_takes_long_then_the_delivery_timeout_of_its_last_batches_counts_from_their_beginning(
+    monkeypatch: pytest.MonkeyPatch, is_columns: bool
+) -> None:
+    seconds = count()
+    monkeypatch.setattr(record_accumulator, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    accumulator = accumulator_of(batch_size=100)
+    values = numbered(range(4), 90)
+    if is_columns:
+        append_columns(accumulator, numpy_values(values), now_ms=7)
+    else:
+        data = b"".join(kf.build_batches(np.full(4, DAY), None, numpy_values(values), batch_size=100))
+        run = scan(memoryview(data))[0]
+        accumulator.append_batches(TP, run, request_limits=RequestLimits(1, 2**20), now_ms=7)
+    assert sorted(batch.created_ms for batch in accumulator._queues.incomplete()) == [1007, 2007, 3007, 4007]

@@ -272,13 +272,15 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         _check_time(now_ms)
         parts = column_rows(timestamps, keys, values, headers)
         spans: list[RecordSpan] = []
+        created_ms = _running_from(now_ms)
         try:
             for rows in parts:
                 first = 0
                 while first < len(rows):
+                    began_ms = created_ms()
                     builder = self._begin_builder(topic_partition.topic)
                     first = builder.fill(rows, first, len(rows))
-                    batch = ProducerBatch(topic_partition, builder, created_ms=now_ms)
+                    batch = ProducerBatch(topic_partition, builder, created_ms=began_ms)
                     self._append_whole(batch, max_block_ms)
                     spans.append(RecordSpan(batch, 0, batch.record_count))
         except Exception as error:
@@ -312,10 +314,11 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
             most = min(request_limits.max_batch_bytes, max_message_bytes)
             request_limits = request_limits._replace(max_batch_bytes=most)
         spans: list[RecordSpan] = []
+        created_ms = _running_from(now_ms)
         try:
             keeps_state = self._sequences is not None  # it is overwritten when the batch is drained
             for passed in request_limits.runs(run, keeps_producer_state=keeps_state):
-                batches = RawBatches(topic_partition, passed, request_limits, created_ms=now_ms)
+                batches = RawBatches(topic_partition, passed, request_limits, created_ms=created_ms())
                 spans.append(self._append_batches(batches, max_block_ms))
         except Exception as error:
             error.appended = RecordsFuture(spans)  # type: ignore[attr-defined]
@@ -429,6 +432,15 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
                 f"delivered hold {self.budget.held_bytes} of {self.budget.total_bytes} bytes (buffer_memory)"
             ) from error
         batch.begin(batch.created_ms + (time.monotonic() - began) * 1000)
+
+
+def _running_from(now_ms: float) -> Callable[[], float]:
+    """Return a function that returns `now_ms` with the whole seconds since this call.
+
+    Appends of many batches may take longer than the delivery timeout.
+    """
+    began = time.monotonic()
+    return lambda: now_ms + int(time.monotonic() - began) * 1000
 
 
 def _release(budget: MemoryBudget, queues: BatchQueues) -> None:
