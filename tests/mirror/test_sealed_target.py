@@ -95,6 +95,31 @@ def test_segment_when_it_cannot_be_sealed_then_no_position_after_it_is_kept(
     assert store.position == store.end == 100
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
+def test_segment_when_an_index_could_not_be_written_then_is_sealed_with_the_same_files_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    write_bytes, failures = Path.write_bytes, iter([OSError(errno.ENOSPC, "No space left on device")])
+
+    def failing(self: Path, data: bytes) -> int:
+        for error in failures if self.suffix == suffix else ():
+            raise error
+        return write_bytes(self, data)
+
+    run = whole_batches(b"".join(batches(0, 1000)))
+    segments = [SpooledSegment(tmp_path / name, PARTITION, None, 0, ProducerStates()) for name in "ab"]
+    for segment in segments:
+        segment.append_run(run, 0, len(run))
+    expected = segments[0].seal()
+    monkeypatch.setattr(Path, "write_bytes", failing)
+    with pytest.raises(OSError, match="No space left"):
+        segments[1].seal()
+    found = segments[1].seal()
+    contents = [{key: path.read_bytes() for key, path in one.files.items()} for one in (expected, found)]
+    assert contents[0] == contents[1]
+    assert contents[0][".index"]
+
+
 class WantingStore(NotingStore):
     """Wants all batches at each commit, and notes where the stored segments end then."""
 
