@@ -88,11 +88,6 @@ class SpooledSegment:
         """The bytes of its batches."""
         return self._writer.size_in_bytes
 
-    @property
-    def is_open(self) -> bool:
-        """Whether its file is open."""
-        return self._descriptor >= 0
-
     def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
         """Return how many batches fit, as `BatchWriter.fitting`."""
         return self._writer.fitting(rows, segment_bytes)
