@@ -258,6 +258,29 @@ def test_roll_when_the_new_segment_cannot_be_opened_then_the_next_append_creates
     assert contents(tmp_path) == first + second
 
 
+def test_roll_when_an_index_cannot_be_written_then_the_next_append_closes_the_segment_with_all_entries(
+    tmp_path: Path,
+) -> None:
+    """The time index of a closed segment ends with its highest timestamp."""
+    parts = batches(0, 100, size=300)
+    first = b"".join(parts[:-1])
+    with SegmentWriter(tmp_path / "written", 0) as writer:
+        writer.append(first)
+    with LogAppender(tmp_path / "log", segment_bytes=len(first)) as log:
+        log.append(first)
+        index = tmp_path / "log" / name(0, ".index")
+        index.rename(tmp_path / "kept")
+        index.mkdir()
+        with pytest.raises(OSError, match=r"\.index"):
+            log.append(parts[-1])
+        index.rmdir()
+        (tmp_path / "kept").rename(index)
+        log.append(parts[-1])
+    for suffix in (".index", ".timeindex"):
+        found, expected = (tmp_path / folder / name(0, suffix) for folder in ("log", "written"))
+        assert found.read_bytes() == expected.read_bytes()
+
+
 def out_of_descriptors(path: Path, flags: int) -> int:
     if path.name == name(1):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))

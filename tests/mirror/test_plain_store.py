@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
+from file_systems import CountingHandler, far
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.options import MirrorOptions
 from kafkafmt.mirror.sealing import Sealing
@@ -19,9 +20,11 @@ from kafkafmt.records.runs import whole_batches
 from kafkafmt.storage import RemotePath
 from kafkafmt.storage.remote import RemoteStorage
 from kafkafmt.types import TopicPartition
-from mirror.folders import batches
+from log.samples import batches as large_batches
+from mirror.folders import batches, put_log
 from store_folders import files_in
 
+MIB = 1024 * 1024
 PARTITION = TopicPartition("t", 0)
 
 
@@ -134,3 +137,17 @@ def test_empty_segments_when_many_are_due_then_each_commit_stores_some_and_the_l
         one.complete_commit(is_last=is_last)
         stored.append(len([*folder.parent.rglob("*.log")]))
     assert stored == [2, 4, 7]
+
+
+def test_position_when_the_last_segment_has_an_index_then_few_of_its_bytes_are_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    data = large_batches(0, 400, size=5000)
+    put_log(folder, data, segment_bytes=MIB * 4)
+    handler = CountingHandler()
+    options = MirrorOptions(
+        tmp_path / "source", far(handler, folder.parent), sealing=Sealing(spool=tmp_path / "spool")
+    )
+    assert PlainStore(options).resume_offset(PARTITION) == 400
+    assert [*logs(folder).values()] == [sum(map(len, data))]
+    assert sum(size for _, size in handler.reads) < sum(map(len, data)) // 8

@@ -95,6 +95,31 @@ def test_segment_when_it_cannot_be_sealed_then_no_position_after_it_is_kept(
     assert store.position == store.end == 100
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
+def test_segment_when_an_index_could_not_be_written_then_is_sealed_with_the_same_files_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    write_bytes, failures = Path.write_bytes, iter([OSError(errno.ENOSPC, "No space left on device")])
+
+    def failing(self: Path, data: bytes) -> int:
+        for error in failures if self.suffix == suffix else ():
+            raise error
+        return write_bytes(self, data)
+
+    run = whole_batches(b"".join(batches(0, 1000)))
+    segments = [SpooledSegment(tmp_path / name, PARTITION, None, 0, ProducerStates()) for name in "ab"]
+    for segment in segments:
+        segment.append_run(run, 0, len(run))
+    expected = segments[0].seal()
+    monkeypatch.setattr(Path, "write_bytes", failing)
+    with pytest.raises(OSError, match="No space left"):
+        segments[1].seal()
+    found = segments[1].seal()
+    contents = [{key: path.read_bytes() for key, path in one.files.items()} for one in (expected, found)]
+    assert contents[0] == contents[1]
+    assert contents[0][".index"]
+
+
 class WantingStore(NotingStore):
     """Wants all batches at each commit, and notes where the stored segments end then."""
 
@@ -131,3 +156,41 @@ def test_spool_when_partitions_are_forgotten_then_has_none_of_their_bytes(tmp_pa
             assert len([*folder.rglob("*.log")]) == 1
             target.forget([PARTITION])
             assert [*folder.iterdir()] == []
+
+
+class KeepingStore(NotingStore):
+    """Keeps the batches of the stored segments by partition."""
+
+    def __init__(self, spool: Path) -> None:
+        super().__init__(spool)
+        self.stored: dict[TopicPartition, bytes] = {}
+
+    def put(self, segment: SealedSegment, earlier: object) -> None:
+        self.stored[segment.topic_partition] = segment.files[".log"].read_bytes()
+        super().put(segment, earlier)
+
+
+@pytest.mark.thread_unsafe
+def test_spool_when_many_partitions_have_records_then_few_of_its_files_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.mirror.targets.sealed.max_open_logs", lambda: 2)
+    options = MirrorOptions(tmp_path / "source", tmp_path / "target")
+    store, parts = KeepingStore(tmp_path / "spool"), batches(0, 30)
+    partitions = [TopicPartition("t", number) for number in range(10)]
+    with closing(SealedTarget(store, Statistics(MemoryBudget(1, "mirror")), options)) as target:
+        before, most = open_files(), 0
+        for one in partitions:
+            target.begin(one, 0)
+        for part in parts:
+            for one in partitions:
+                target.take(one, whole_batches(part))
+                most = max(most, open_files() - before)
+        target.finish(partitions)
+        target.make_durable()
+    assert store.stored == dict.fromkeys(partitions, b"".join(parts))
+    assert most <= 2
+
+
+def open_files() -> int:
+    return len([*Path("/dev/fd").iterdir()])

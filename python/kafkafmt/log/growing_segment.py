@@ -113,7 +113,9 @@ class GrowingSegment:
         """Flush the segment and its indexes to disk. More batches may be appended after this."""
         self.flush()
         for suffix, entries in self._batch_writer.index_entries().items():
-            self._indexes[suffix].finish(entries)
+            self._indexes[suffix].append(entries)
+        for index in self._indexes.values():
+            index.finish()
 
     def close(self) -> None:
         """Close the file. A flush that is under way ends first."""
@@ -196,9 +198,8 @@ class _GrowingIndex:
         with contextlib.suppress(OSError):
             self._write()
 
-    def finish(self, entries: NDArray[np.void]) -> None:
-        """Append entries, and flush all entries to disk. Raises OSError."""
-        self._waiting += entries.tobytes()
+    def finish(self) -> None:
+        """Flush all entries to disk. Raises OSError; entries that are not written are kept for the next call."""
         self._write(durably=True)
 
     def _write(self, *, durably: bool = False) -> None:

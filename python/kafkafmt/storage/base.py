@@ -126,8 +126,8 @@ class Storage(Protocol[_Path]):
         """Write a whole file as `write` does, unless one is there. Raises FileExistsError if one is there.
 
         A local file system decides between two writers: one of them gets the error. On other stores the name is
-        looked up before the file is written. So two writers at the same moment may both succeed, and the file of the
-        last one stays.
+        looked up before each attempt to write the file. After the first one, only a file with bytes counts. So two
+        writers at the same moment may both succeed, and the file of the last one stays.
         """
 
     def put(self, source: Path, path: _Path) -> None:

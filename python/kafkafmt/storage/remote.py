@@ -199,17 +199,20 @@ class RemoteStorage:
 
     def write(self, path: RemotePath, chunks: Iterable[Buffer]) -> None:
         """Write a whole file. It is uploaded after the last chunk, and kept on the local disk if it is large."""
-        self._writable(path)
-        with SpooledTemporaryFile(_SPOOLED_BYTES) as file:
-            for chunk in chunks:
-                file.write(chunk)
-            self._upload(path, file, file.tell())
+        self._write(path, chunks)
 
     def write_new(self, path: RemotePath, chunks: Iterable[Buffer]) -> None:
         self._writable(path)
         if self.status(path.path) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path.uri)
-        self.write(path, chunks)
+            path.raise_exists()
+        self._write(path, chunks, unless=path)
+
+    def _write(self, path: RemotePath, chunks: Iterable[Buffer], unless: RemotePath | None = None) -> None:
+        self._writable(path)
+        with SpooledTemporaryFile(_SPOOLED_BYTES) as file:
+            for chunk in chunks:
+                file.write(chunk)
+            self._upload(path, file, file.tell(), unless)
 
     def put(self, source: Path, path: RemotePath) -> None:
         self.upload(source, path)
@@ -222,7 +225,7 @@ class RemoteStorage:
         `there` is `path`, a file with the same bytes is no error.
         """
         with source.open("rb") as file:
-            self._upload(path, file, os.fstat(file.fileno()).st_size, there.path)
+            self._upload(path, file, os.fstat(file.fileno()).st_size, there)
         source.unlink()
 
     def upload(self, source: Path, path: RemotePath) -> None:
@@ -243,11 +246,19 @@ class RemoteStorage:
         except file_system_errors() as error:
             raise file_system_error(error, "cannot be copied", source.uri) from error
 
-    def _upload(self, path: RemotePath, source: IO[bytes], size: int, unless: str | None = None) -> None:
-        upload = Upload(self._writable(path), path.path, path.uri, self.retries, unless)
+    def _upload(
+        self, path: RemotePath, source: IO[bytes], size: int, unless: RemotePath | None = None
+    ) -> None:
+        condition = None if unless is None else unless.path
+        upload = Upload(self._writable(path), path.path, path.uri, self.retries, condition)
         # In a thread, so that an interrupt does not end the upload in the middle: its stream would publish its part.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(upload.run, source, size).result()
+            try:
+                thread.submit(upload.run, source, size).result()
+            except FileExistsError:
+                if unless is None:
+                    raise
+                unless.raise_exists()
 
     def delete(self, path: RemotePath) -> None:
         self._delete(self._writable(path).delete_file, path)
@@ -385,6 +396,10 @@ class RemotePath:
     def raise_missing(self) -> NoReturn:
         """Raise FileNotFoundError for this path."""
         raise FileNotFoundError(errno.ENOENT, "no such file or folder", self.uri)
+
+    def raise_exists(self) -> NoReturn:
+        """Raise FileExistsError for this path."""
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.uri) from None
 
     def _found(self) -> RemoteStatus | None:
         if self.status is not None or self.siblings is not None:

@@ -16,7 +16,7 @@ import os
 import posixpath
 import secrets
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from kafkafmt.records.remote import file_system_error, file_system_errors
 from kafkafmt.records.retries import Retries
@@ -91,6 +91,10 @@ class Upload:
                 return
             self._rename(written)
         stored = self.filesystem.get_file_info(self.path).size or 0
+        if (
+            stored > size and self.unless == self.path
+        ):  # no store adds bytes, so another writer has replaced it
+            self._raise_exists()
         if stored != size:
             if self.unless is not None:  # the next attempt would take it for that of another writer
                 self.filesystem.delete_file(self.path)
@@ -104,8 +108,11 @@ class Upload:
         if not found.is_file or not found.size:
             return False
         if self.unless != self.path or found.size != size or not self._has_bytes(source, size):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.unless)
+            self._raise_exists()
         return True
+
+    def _raise_exists(self) -> NoReturn:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.unless)
 
     def _has_bytes(self, source: IO[bytes], size: int) -> bool:
         with self.filesystem.open_input_stream(self.path, compression=None) as stored:

@@ -98,7 +98,6 @@ class PlainStore(SegmentStore):
         self._prepared: dict[str, SourceTopic] = {}
         self._topic_ids: dict[TopicPartition, UUID] = {}
         self._ends: dict[TopicPartition, int] = {}  # of the stored segments; 0 if there is none
-        self._last: dict[TopicPartition, Segment] = {}
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._is_committed = options.is_committed
@@ -153,9 +152,7 @@ class PlainStore(SegmentStore):
         logs = sorted(name for name in names if is_segment_file_name(name))
         end = 0
         if logs:
-            # Looked up: a listing may be from before the segment was stored.
-            last = self._last[topic_partition] = Segment((folder / logs[-1]).looked_up(), is_active=False)
-            end = last.find_next_offset()
+            end = Segment(folder / logs[-1]).find_next_offset()
         self._ends[topic_partition] = end
         if not logs:
             self._without_segment[topic_partition] = _EmptyLog(

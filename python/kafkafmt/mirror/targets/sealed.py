@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -269,9 +269,9 @@ class SealedTarget(Target):
                 producers,
             )
         self._open.move_to_end(topic_partition)
-        if not found.is_open and len(self._open) > self._max_open:
-            for one in list(self._open.values())[: -self._max_open]:
-                one.release()
+        # Only the last `_max_open` had open files before, so at most one segment must be released.
+        for one in islice(reversed(self._open.values()), self._max_open, self._max_open + 1):
+            one.release()
         return found
 
     def _seal(self, topic_partition: TopicPartition) -> None:

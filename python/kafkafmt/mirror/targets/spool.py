@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,7 @@ class SpooledSegment:
         self.path = self.folder / segment_file_name(self.base_offset)
         self._snapshot = self.producers.snapshot()
         self._writer = BatchWriter(self.path, self.base_offset)
+        self._indexes: defaultdict[str, bytes] = defaultdict(bytes)
         self._aborted: list[AbortedTransaction] = []
         self._epochs: list[LeaderEpoch] = []
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -85,11 +87,6 @@ class SpooledSegment:
     def size_in_bytes(self) -> int:
         """The bytes of its batches."""
         return self._writer.size_in_bytes
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its file is open."""
-        return self._descriptor >= 0
 
     def fitting(self, rows: NDArray[np.void], segment_bytes: int) -> int:
         """Return how many batches fit, as `BatchWriter.fitting`."""
@@ -127,10 +124,12 @@ class SpooledSegment:
         shutil.rmtree(self.folder)
 
     def seal(self) -> SealedSegment:
-        """Write the indexes, and close the segment. Raises OSError."""
+        """Write the indexes, and close the segment. Raises OSError; then it may be sealed again."""
         os.truncate(self.path, self.size_in_bytes)  # cut off the bytes of a failed append
         self.release()
-        contents = {suffix: rows.tobytes() for suffix, rows in self._writer.index_entries().items()}
+        for suffix, rows in self._writer.index_entries().items():
+            self._indexes[suffix] += rows.tobytes()
+        contents = dict(self._indexes)
         if self._aborted:
             contents[TRANSACTION_INDEX_SUFFIX] = transaction_entries(self._aborted).tobytes()
         contents[SNAPSHOT_SUFFIX] = self._snapshot
