@@ -215,6 +215,22 @@ def test_markers_that_were_passed_over_when_the_partition_has_an_error_then_are_
     run(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("version", [1, 3])
+def test_markers_when_it_takes_long_to_pass_over_them_then_the_next_fetch_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr("kafkafmt.gateway.fetching._PASSING_S", 0)
+    data = [marker(number, 1, commit=True) for number in range(3)]
+    put_segment(tmp_path / "t-0", 0, [*data, batch(3)])
+
+    async def scenario(ask: Ask, _: Gateway) -> None:
+        at_markers = Wanted("t", 0, 0, len(data[0]))
+        found = [await ask(at_markers, version=version, max_wait_ms=0) for _ in range(4)]
+        assert [read(one["t", 0]) for one in found] == [[], [], [], [3]]
+
+    run(tmp_path, scenario)
+
+
 def test_note_when_ten_seconds_are_over_then_is_forgotten() -> None:
     now = 0.0
     notes = FetchNotes(clock=lambda: now)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from kafka.errors import TopicAuthorizationFailedError
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from kafkafmt.mirror.admission import Admission, LoopCheck
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore
@@ -34,6 +34,7 @@ class Side:
         self.ids: dict[str, UUID | None] = {}
         self.kept: dict[ProvenanceKey, Provenance] = {}
         self.on_save: Callable[[], object] = lambda: None
+        self.is_down = False
         for topic in topics:
             self.create(topic)
 
@@ -51,6 +52,8 @@ class Side:
         return dict(self.kept)
 
     def save_provenances(self, changes: Mapping[ProvenanceKey, Provenance | None]) -> None:
+        if self.is_down:
+            raise KafkaTimeoutError
         for key, one in changes.items():
             if one is None:
                 self.kept.pop(key, None)
@@ -102,6 +105,10 @@ def test_refresh_when_a_loop_of_three_was_closed_while_mirrors_ran_then_the_last
     assert from_a.claim(["t"]) == {}
     assert from_c.claim(["t"]) == {}, "C's map does not know A yet"
     assert from_b.refresh() == {}
+    a.is_down = True
+    with pytest.raises(KafkaTimeoutError):
+        from_c.refresh()
+    a.is_down = False
     assert from_c.refresh().keys() == {"t"}
     assert from_c.refresh() == {}, "it is told once"
 

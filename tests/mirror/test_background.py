@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Any, cast
 
 import kafka.errors as kafka_errors
@@ -97,8 +96,8 @@ class Cluster:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
-        return dict.fromkeys(names, 1)
+    def has_topic(self, _: str) -> bool:
+        return True
 
     def config_of(self, client: object) -> dict[str, Any]:
         return {"name": self.name}

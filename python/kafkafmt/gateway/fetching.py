@@ -56,6 +56,8 @@ _UNKNOWN = -1
 _FIRST_WITH_MAX_BYTES = 3
 # Several leaders are asked for so long at a time, twice as long each time.
 _FIRST_SLICE_S, _LONGEST_SLICE_S = 0.025, 0.2
+# For so long after the longest wait, batches without records are passed over. Consumers time out: the next fetch goes on.
+_PASSING_S = 5.0
 # One response is requested with at most a quarter of the memory that is free, but with so many bytes at least.
 _FREE_PART, _LEAST_BYTES = 4, 64 * 1024
 # Consumers of these versions read messages of v0, later ones those of v1.
@@ -295,9 +297,8 @@ class TranslatedFetch:
         # A single broker has waited as long as it may.
         is_waited = bool(refused) or has_error or loop.time() >= ends_at or (size > 0 and done.leaders == 1)
         is_enough = size >= max(min(body.min_bytes, body.max_bytes), 1)
-        if is_shorter:
-            return None
-        return found if is_enough or not asked or (is_waited and not has_passed) else None
+        is_over = is_waited and (not has_passed or loop.time() >= ends_at + _PASSING_S)
+        return found if not is_shorter and (is_enough or not asked or is_over) else None
 
     async def _ask(
         self, request: Request, wanted: Sequence[_Wanted], left_s: float, slice_s: float

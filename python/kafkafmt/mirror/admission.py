@@ -72,8 +72,8 @@ class LoopCheck:
         """Pass on provenances that are new at the source. Return why topics are not mirrored further, by topic."""
         self._note(self._claimed)
         looping = self._looping(self._claimed)
+        self._withdraw(looping)  # if it fails, the topics are found again
         self._claimed.difference_update(looping)
-        self._withdraw(looping)
         return looping
 
     def _note(self, topics: Collection[str]) -> list[str]:
