@@ -9,6 +9,7 @@ import pytest
 from kafka.protocol.admin import ACLOperation
 
 from backup.backing_up import back_up, generation, topic_of
+from backup.fake_cluster import store_of
 from client.cluster import Cluster
 from kafkafmt.backup.groups import read_groups
 from kafkafmt.backup.repository import Repository
@@ -51,6 +52,38 @@ def test_records_when_they_may_not_be_read_then_no_generation_is_written(
     assert (refused.status, refused.summary["generations"]) == (2, [])
     assert f"this user needs the right Read on topic {topic}" in refused.errors
     assert Repository(tmp_path / "backup").generations() == []
+
+
+@on_broker
+def test_topic_when_it_is_not_shown_any_more_then_it_is_not_taken_for_a_deleted_one(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    for name in (topic, f"{topic}-other"):
+        cluster.create_topic(name)
+    assert back_up(cluster, tmp_path / "backup", f"{topic}*").status == 0
+    cluster.allow_only(topic, ACLOperation.CREATE)  # without Describe
+    refused = back_up(cluster, tmp_path / "backup", f"{topic}*")
+    assert (refused.status, refused.summary) == (2, {})
+    assert (
+        f": this user needs the right Describe on {topic}, which the backup has, "
+        "or --topics that selects others"
+    ) in refused.errors
+    assert len(Repository(tmp_path / "backup").generations()) == 1
+    other = back_up(cluster, tmp_path / "backup", f"{topic}-other")
+    assert other.status == 0, other.errors
+    assert topic_of(generation(tmp_path / "backup"), topic)
+
+
+def test_topic_when_it_is_hidden_while_a_backup_runs_then_no_generation_is_without_it(tmp_path: Path) -> None:
+    store_of(tmp_path).complete_commit(is_last=True)
+    store = store_of(tmp_path, shown=["listed", "hidden"])
+    store.complete_commit(is_last=False)
+    with pytest.raises(
+        BackupError, match="Describe on t, which the backup has, or --topics that selects others"
+    ):
+        store.complete_commit(is_last=True)
+    assert store.parent is not None
+    assert [one.name for one in store.parent.topics] == ["t"]
 
 
 class HiddenGroup:

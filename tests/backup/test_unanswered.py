@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backup.fake_cluster import store_of
+from backup.fake_cluster import Visibility, store_of
 from kafkafmt.storage.backups.errors import BackupError
 from logged_events import logged_events
 
@@ -48,3 +48,15 @@ def test_last_generation_when_the_source_never_answers_then_the_error_ends_the_r
     with pytest.raises(BackupError, match=message):
         store.complete_commit(is_last=True)
     assert not store.generations
+
+
+@pytest.mark.parametrize(("topic", "names"), [("unlisted", ["t"]), ("deleted", [])])
+def test_topic_when_two_listings_do_not_have_it_then_it_is_deleted_only_if_no_broker_knows_it(
+    tmp_path: Path, topic: Visibility, names: list[str]
+) -> None:
+    store_of(tmp_path).complete_commit(is_last=True)
+    store = store_of(tmp_path, shown=[topic])
+    for _ in range(2):
+        store.complete_commit(is_last=True)
+    assert store.parent is not None
+    assert [one.name for one in store.parent.topics] == names

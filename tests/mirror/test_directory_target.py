@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import uuid
 from contextlib import closing
 from pathlib import Path
 
@@ -12,21 +13,23 @@ import pytest
 from kafkafmt.log import LogAppender
 from kafkafmt.log.appender import create_log
 from kafkafmt.log.growing_segment import GrowingSegment
+from kafkafmt.log.partition_metadata import write_topic_id
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import FROM_START
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.directory import DirectoryTarget
 from kafkafmt.mirror.targets.positions import read_position
 from kafkafmt.records.runs import whole_batches
 from kafkafmt.types import TopicPartition
-from mirror.folders import batches
+from mirror.folders import batches, put_log
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def target_in(folder: Path) -> DirectoryTarget:
-    options = MirrorOptions(folder / "source", folder / "target")
+def target_in(folder: Path, *, restarts_recreated: bool = False) -> DirectoryTarget:
+    options = MirrorOptions(folder / "source", folder / "target", restarts_recreated=restarts_recreated)
     return DirectoryTarget(folder / "target", Statistics(MemoryBudget(1, "mirror")), options)
 
 
@@ -86,3 +89,27 @@ def test_batches_when_the_folder_was_deleted_while_they_were_written_then_are_no
             create_log(folder)
         with pytest.raises(MirrorError, match=f"^{folder}: the folder was deleted or replaced"):
             target.make_durable()
+
+
+def test_recreated_topic_when_the_mirror_is_killed_before_it_begins_then_the_next_one_begins_it_at_its_start(
+    tmp_path: Path,
+) -> None:
+    put_log(tmp_path / "target" / "t-0", batches(0, 100))
+    write_topic_id(tmp_path / "target" / "t-0", uuid.UUID(int=1))
+    for _ in range(2):
+        with closing(target_in(tmp_path, restarts_recreated=True)) as target:
+            target.identify(FIRST, uuid.UUID(int=2))
+    with closing(target_in(tmp_path)) as target:
+        target.identify(FIRST, uuid.UUID(int=2))
+        assert target.resume_offset(FIRST) == FROM_START
+
+
+def test_partition_when_it_has_begun_at_offset_0_then_the_next_run_does_not_begin_it_anew(
+    tmp_path: Path,
+) -> None:
+    """With `--from latest` it would leave out what came since."""
+    for expected in (None, FROM_START):
+        with closing(target_in(tmp_path)) as target:
+            target.identify(FIRST, uuid.UUID(int=1))
+            assert target.resume_offset(FIRST) == expected
+            target.begin(FIRST, 0)

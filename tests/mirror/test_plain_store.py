@@ -10,8 +10,10 @@ import pytest
 from pyarrow import fs
 
 from file_systems import CountingHandler, far
+from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.protocols import SourceTopic
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.plain_store import PlainStore
@@ -151,3 +153,27 @@ def test_position_when_the_last_segment_has_an_index_then_few_of_its_bytes_are_r
     assert PlainStore(options).resume_offset(PARTITION) == 400
     assert [*logs(folder).values()] == [sum(map(len, data))]
     assert sum(size for _, size in handler.reads) < sum(map(len, data)) // 8
+
+
+def prepare(target: SealedTarget, name: str) -> None:
+    target.prepare({name: SourceTopic(TopicConfig(3, {"cleanup.policy": "compact"}))})
+
+
+def test_topics_when_two_mirrors_prepare_theirs_in_turns_then_all_stay(
+    target: Callable[[str], SealedTarget], folder: Path
+) -> None:
+    mirrors = target("one"), target("another")
+    for number in range(4):
+        prepare(mirrors[number % 2], f"t{number}")
+    assert sorted(read_topic_configs(folder.parent)) == ["t0", "t1", "t2", "t3"]
+
+
+def test_topics_when_another_mirror_wrote_its_own_at_the_same_moment_then_a_commit_adds_those_that_are_missing(
+    target: Callable[[str], SealedTarget], folder: Path
+) -> None:
+    one = target("one")
+    prepare(one, "t")
+    (folder.parent / "topics.ini").write_text("[other]\npartitions = 2\n")
+    one.complete_commit(is_last=True)
+    compacted = TopicConfig(3, {"cleanup.policy": "compact"})
+    assert read_topic_configs(folder.parent) == {"other": TopicConfig(2), "t": compacted}

@@ -26,6 +26,7 @@ from mirror.folders import KEPT, mirror
 from mirror.running import address
 from mirror.scenarios import Feed
 from mirror.test_clusters import configuration
+from mirror.test_unanswered import cluster_with
 
 
 def on_brokers(test: Any) -> Any:
@@ -259,6 +260,19 @@ def test_right_to_configure_when_it_is_missing_then_names_the_topics() -> None:
 def test_right_to_configure_when_there_are_no_topics_or_an_old_broker_then_nothing_is_asked() -> None:
     cluster_of().ensure_alterable([])
     cluster_of().ensure_alterable(["t"])
+
+
+@pytest.mark.parametrize("error", [kafka_errors.NoError, kafka_errors.UnknownTopicOrPartitionError])
+def test_right_to_see_topics_when_it_is_missing_then_names_the_topics(error: Any) -> None:
+    class Admin:
+        def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+            hidden = kafka_errors.TopicAuthorizationFailedError
+            return [{"name": one, "error_code": (hidden if one == "t" else error).errno} for one in names]
+
+    cluster = cluster_with(Admin())
+    cluster.ensure_describable(["s"])
+    with pytest.raises(RefusedError, match=r"^kafka://west:9092: this user needs the right Describe on t$"):
+        cluster.ensure_describable(["s", "t"])
 
 
 def config(name: str, value: str, *, is_default: bool) -> Any:

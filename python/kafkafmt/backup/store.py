@@ -3,6 +3,7 @@
 A generation describes the selected topics as the source has them when it is written:
 
 - A topic that was deleted is left out; one that was created again begins anew.
+- A topic that the user may no longer see is an error.
 - Segments below the log start offset of the source are left out.
 - A partition whose log was truncated below what is backed up begins anew.
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -26,6 +27,7 @@ from kafkafmt.log.producer_states import OpenProducer, ProducerStates
 from kafkafmt.log.topic_configs import is_topic_name
 from kafkafmt.mirror.coordinators import ask_coordinator
 from kafkafmt.mirror.protocols import SourceTopic
+from kafkafmt.mirror.refusals import RefusedError
 from kafkafmt.mirror.targets.sealed import SegmentStore
 from kafkafmt.storage.backups.errors import BackupError
 from kafkafmt.storage.backups.manifest import (
@@ -114,7 +116,7 @@ class BackupStore(SegmentStore):
         self._parent = repository.read(names[-1]) if names else None
         if self._parent is not None:
             self._read_parent(self._parent)
-        self._missing_once = self._missing({*source.cluster.topic_names()})
+        self._missing_once = self._unknown(self._missing({*source.cluster.topic_names()}))
 
     @property
     def parent(self) -> Manifest | None:
@@ -319,9 +321,10 @@ class BackupStore(SegmentStore):
         ids, counts = cluster.topic_ids(names), cluster.partition_counts(names)
         self._configs |= {name: found.configs for name, found in cluster.describe_topics(counts).items()}
         bounds = cluster.bounds(cluster.partitions(names), is_committed=False)
-        # A broker that has just started may not know all topics. So a topic is gone if two listings do not have it.
+        # A broker that has just started may not know all topics. So a topic is gone if two listings do not have it, and
+        # no broker knows it.
         missing = self._missing(names)
-        for name in sorted(missing & self._missing_once):
+        for name in sorted(self._unknown(missing & self._missing_once)):
             _log.warning("a topic was deleted; earlier generations keep it", topic=name)
             del self._topics[name]
         self._missing_once = missing
@@ -341,6 +344,16 @@ class BackupStore(SegmentStore):
     def _missing(self, names: set[str]) -> set[str]:
         """Return the selected topics of the last generation that are not among the names."""
         return {one for one in self._topics if self._source.matches(one) and one not in names}
+
+    def _unknown(self, missing: Iterable[str]) -> set[str]:
+        """Return those of the missing topics that no broker knows. Raises BackupError if the user may not see one."""
+        cluster = self._source.cluster
+        unknown = {name for name in missing if not cluster.has_topic(name)}
+        try:
+            cluster.ensure_describable(unknown)  # brokers list no topic without this right
+        except RefusedError as error:
+            raise BackupError(f"{error}, which the backup has, or --topics that selects others") from None
+        return unknown
 
     def _described(self) -> list[BackedUpTopic]:
         return [

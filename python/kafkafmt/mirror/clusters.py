@@ -164,6 +164,17 @@ class MirrorCluster:
             for error in self._admin.topic_errors(name)
         )
 
+    def ensure_describable(self, names: Iterable[str]) -> None:
+        """Raise RefusedError if the user may not see topics with these names, be they missing or not."""
+        asked = sorted(names)
+        refused = [
+            found["name"]
+            for found in (self._admin.describe_topics(asked) if asked else ())
+            if found["error_code"] == kafka_errors.TopicAuthorizationFailedError.errno
+        ]
+        if refused:
+            raise RefusedError(f"{self.address}: this user needs the right Describe on {some_names(refused)}")
+
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions by name, without topics that the broker does not know."""
         asked = sorted(names)

@@ -72,7 +72,6 @@ class DirectoryTarget(Target):
         self._appenders: OrderedDict[TopicPartition, LogAppender] = OrderedDict()  # last used last
         self._max_appenders = max(max_open_logs(), 1)
         self._closed_ends: dict[TopicPartition, int] = {}  # of logs that were closed to limit open files
-        self._restarted: set[TopicPartition] = set()
         self._unflushed: set[TopicPartition] = set()
         self._is_committed = options.is_committed
 
@@ -115,9 +114,10 @@ class DirectoryTarget(Target):
         self.forget([topic_partition])
         aside = _stray_folder(folder, known)
         folder.rename(aside)
+        folder.mkdir()
+        write_topic_id(folder, topic_id)  # `resume_offset` finds it, also after the mirror was killed
         sync_path(self._path)
         self._topic_ids[topic_partition] = topic_id
-        self._restarted.add(topic_partition)
         _log.warning(
             "a topic was created again at the source, and is mirrored from its start",
             partition=str(topic_partition),
@@ -127,13 +127,15 @@ class DirectoryTarget(Target):
         )
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return the position that was saved, or the end of the log; None or `FROM_START` if the log is empty.
+        """Return the position that was saved, or the end of the log. If it is empty, return `FROM_START` or None.
+
+        An empty log with a topic id was begun by an earlier run, or in place of the log of an earlier topic.
 
         Raises PartitionError if another writer has the log open.
         """
         appender = self._appender(topic_partition)
         end = appender.next_offset
-        start = FROM_START if topic_partition in self._restarted else None
+        start = None if read_topic_id(appender.folder) is None else FROM_START
         return read_position(appender.folder, end) or end or start
 
     def last_epoch(self, topic_partition: TopicPartition) -> EpochAt | None:

@@ -11,6 +11,9 @@ empty `.log` never replaces the first segment: a partition whose first segment w
 A store has no locks. A mirror that was suspended may continue after another one has taken over its partitions. So a
 `.log` never replaces one of other bytes: the first batch that is not stored yet has the same offset for both mirrors.
 No store decides between two writers, so the `.log` is looked up immediately before each request that publishes a file.
+
+Mirrors of one group write one `topics.ini`, each for its topics. So a mirror reads it before each write. Another mirror
+may write at the same moment, and remove what it did not read. So each reads it again some seconds after its write.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
 
 # The mirror polls the cluster between commits. So a commit stores only some of the empty segments, side by side.
 _EMPTY_IN_A_COMMIT = 256
+# Mirrors write `topics.ini` at the same moment after a rebalance. None of them takes as long to read and write it.
+_CHECK_SECONDS = 10
 
 
 def spool_path(given: Path | None, target: str) -> Path:
@@ -94,7 +99,8 @@ class PlainStore(SegmentStore):
         assert isinstance(options.target, RemotePath)
         self._path, self._names, self._settings = options.target, options.names, options.topic_settings
         self.spool = spool_path(options.sealing.spool, str(self._path))
-        self._topics: dict[str, TopicConfig] | None = None
+        self._topics: dict[str, TopicConfig] = {}  # by the names here, as this mirror has written them
+        self._check_topics_at: float | None = None  # monotonic; None: nothing was written since
         self._prepared: dict[str, SourceTopic] = {}
         self._topic_ids: dict[TopicPartition, UUID] = {}
         self._ends: dict[TopicPartition, int] = {}  # of the stored segments; 0 if there is none
@@ -106,24 +112,22 @@ class PlainStore(SegmentStore):
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool) -> Mapping[str, Mapping[str, str]]:
         """Write the source's topics to `topics.ini`. Returns the configurations by the source's names."""
-        if self._topics is None:
-            self._topics = dict(read_topic_configs(self._path))
         if again or any(self._prepared.get(name) != topic for name, topic in topics.items()):
-            changed, unknown = dict(self._topics), []
+            known = read_topic_configs(self._path)
+            changed, unknown = dict(known), []
             try:
                 for name, topic in topics.items():
                     target = self._names.target(name)
                     if not topic.is_known and target not in changed:
                         unknown.append(target)
-                    changed[target] = self._settings.topic_config(target, topic, changed)
-                text = topic_configs_text(changed)
+                    changed[target] = self._topics[target] = self._settings.topic_config(
+                        target, topic, changed
+                    )
+                self._write_topics(known, changed)
             except IniError:
                 raise
             except ValueError as error:
                 raise MirrorError(f"{self._path}: {error}") from None
-            if changed != self._topics:
-                write_file(self._path / TOPICS_FILE, text.encode())
-                self._topics = changed
             self._prepared.update(topics)
             warn_of_unknown(unknown)
         return {name: self._topics[self._names.target(name)].configs for name in topics}
@@ -211,8 +215,15 @@ class PlainStore(SegmentStore):
                 self._keep(topic_partition, position)
 
     def complete_commit(self, *, is_last: bool, has_failed: bool = False) -> None:
-        """Store the empty segments of partitions without records. Other segments and positions are durable already."""
+        """Store the empty segments of partitions without records, and topics that another mirror has removed.
+
+        Other segments and positions are durable already.
+        """
         now = time.monotonic()
+        if self._check_topics_at is not None and (is_last or now >= self._check_topics_at):
+            self._check_topics_at = None
+            known = read_topic_configs(self._path)
+            self._write_topics(known, {**self._topics, **known})
         due = {one: log for one, log in self._without_segment.items() if is_last or now >= log.due_at}
         most = len(due) if is_last else _EMPTY_IN_A_COMMIT
         side_by_side(self._store_empty, list(islice(due.items(), most)), in_parallel=True)
@@ -223,6 +234,12 @@ class PlainStore(SegmentStore):
 
     def close(self) -> None:
         """Do nothing: an object store has no locks."""
+
+    def _write_topics(self, known: Mapping[str, TopicConfig], topics: Mapping[str, TopicConfig]) -> None:
+        """Write `topics.ini` if it is to have other topics than those known. Raises ValueError."""
+        if topics != known:
+            write_file(self._path / TOPICS_FILE, topic_configs_text(topics).encode())
+            self._check_topics_at = time.monotonic() + _CHECK_SECONDS
 
     def _stored_states(self, topic_partition: TopicPartition) -> ProducerStates:
         """Return the states in the snapshot at the end of the last segment, which is stored with the segment."""
