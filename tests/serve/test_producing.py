@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from endpoints.served import Served
 from file_limits import file_size_limit
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, growing_segment
 from kafkafmt.log.appender import create_log
-from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
+from kafkafmt.log.topic_configs import TopicConfig, TopicConfigFile, read_topic_configs, set_topic_config
 from serve.produced import (
     ALL,
     LEADER,
@@ -196,6 +198,23 @@ def test_limits_when_topics_ini_changes_then_hold_at_once(directory: Path, clien
     (directory / "topics.ini").unlink()
     set_topic_config(directory, "t", set_topic)
     assert error_code(client, produce(batch(1, size=2000)), VERSION) == NO_ERROR
+
+
+def test_limits_when_topics_ini_cannot_be_read_once_then_hold_from_the_next_request_on(
+    directory: Path, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, failed = TopicConfigFile.read, []
+
+    def fail_once(file: TopicConfigFile) -> Mapping[str, TopicConfig]:
+        if not failed:
+            failed.append(1)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(file.path))
+        return read(file)
+
+    set_topic_config(directory, "t", TopicConfig(2, {"max.message.bytes": "1000"}))
+    monkeypatch.setattr(TopicConfigFile, "read", fail_once)
+    assert error_code(client, produce(batch(1, size=2000)), VERSION) == NO_ERROR
+    assert error_code(client, produce(batch(1, size=2000)), VERSION) == TOO_LARGE
 
 
 def test_batches_when_they_are_larger_than_a_segment_then_are_refused_together(directory: Path) -> None:
