@@ -198,10 +198,15 @@ class Writers:
             await self._close_unused()
 
     async def close(self) -> None:
-        """Close all logs, which makes them durable."""
-        for writer in list(self._writers.values()):
-            await self._close(writer)
+        """Close all logs, which makes them durable.
+
+        Raises the first OSError after that, also if it is of an earlier flush: records may be lost.
+        """
+        errors = [await self._close(writer) for writer in list(self._writers.values())]
         self._threads.shutdown()
+        for error in (*self._failures.values(), *errors):
+            if error is not None:
+                raise error
 
     async def _close_unused(self) -> None:
         excess = len(self._writers) - self._max_open
@@ -212,8 +217,11 @@ class Writers:
             if not writer.users:  # no task uses it again, which would have opened the log
                 self._writers.pop(partition, None)
 
-    async def _close(self, writer: PartitionWriter) -> None:
+    async def _close(self, writer: PartitionWriter) -> OSError | None:
+        """Close a log. An error is logged and returned."""
         try:
             await writer.close()
         except OSError as error:
             _log.error("a log cannot be closed", error=str(error))
+            return error
+        return None
