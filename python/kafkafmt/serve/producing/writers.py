@@ -75,8 +75,8 @@ class PartitionWriter:
         """Assign offsets to batches and append all of them, or none.
 
         run: batches in writable memory, end to end. now: returns the time in milliseconds. Batches that were appended
-        before are not appended again; their offsets are returned. Raises RefusedRecordsError, KafkaFormatError and
-        OSError.
+        before are not appended again; the result begins with their offsets. Raises RefusedRecordsError,
+        KafkaFormatError and OSError.
         """
         async with self._appending:
             try:
@@ -156,14 +156,17 @@ class PartitionWriter:
         if size > log.segment_bytes:
             message = f"expected at most {log.segment_bytes} bytes of batches, a segment's size, found {size}"
             raise RefusedRecordsError(errors.RecordListTooLargeError, message)
+        known, base_offset, buffer = 0, log.next_offset, memoryview(run.buffer)
         if (rows["producer_id"] >= 0).any():
-            known = check_sequence(run, log.producers)
-            if known is not None:
-                return Appended(known, known + int(rows["count"].sum()))
-        base_offset = log.next_offset
+            known, known_offset = check_sequence(run, log.producers, base_offset)
+            if known:
+                base_offset = known_offset
+                buffer = buffer[int(rows["size"][:known].sum()) :]
+        if known == len(rows):
+            return Appended(base_offset, base_offset + int(rows["count"].sum()))
         time = now() if settings.timestamp_type is TimestampType.LOG_APPEND_TIME else _NO_TIME
-        end_offset = assign_offsets(run.buffer, base_offset, self._partition.leader_epoch, time)
-        log.append_run(scan(run.buffer)[0])
+        end_offset = assign_offsets(buffer, log.next_offset, self._partition.leader_epoch, time)
+        log.append_run(scan(buffer)[0])
         return Appended(base_offset, end_offset, time)
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
