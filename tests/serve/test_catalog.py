@@ -10,13 +10,16 @@ import shutil
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calls import calls_of, traced_calls
 from file_systems import SlowHandler, far
 from kafkafmt.log.appender import create_log
+from kafkafmt.log.directory import FollowedFolders
 from kafkafmt.serve.catalog import Catalog
+from kafkafmt.types import TopicPartition
 from log.samples import batch, batches, put_segment
 from logged_events import logged_events
 
@@ -70,6 +73,90 @@ def test_topic_when_its_id_is_written_after_its_folder_then_has_it(tmp_path: Pat
     found = catalog.topic_by_id(uuid.UUID(int=7))
     assert found is not None
     assert found.name == "t"
+
+
+def test_listing_when_it_fails_once_then_known_topics_are_kept_and_the_next_call_finds_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_log(tmp_path / "a-0")
+    catalog = Catalog(tmp_path)
+    create_log(tmp_path / "b-0")
+    os.utime(tmp_path, (1, 1))  # the directory does not change any more
+
+    def too_many_open_files(folders: FollowedFolders, **_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(tmp_path))
+
+    with monkeypatch.context() as patched, logged_events("kafkafmt.serve.catalog") as logged:
+        patched.setattr(FollowedFolders, "refresh", too_many_open_files)
+        assert topics(catalog) == topics(catalog) == {"a": [0]}
+    (error,) = logged
+    assert (error["log_level"], error["event"].partition(":")[0]) == (
+        "error",
+        "the log directory cannot be listed",
+    )
+    assert topics(catalog) == {"a": [0], "b": [0]}
+
+
+def test_remote_listing_when_it_fails_then_known_topics_are_kept_and_the_store_is_asked_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_log(tmp_path / "a-0")
+    catalog = Catalog(far(SlowHandler(), tmp_path))
+    listings: list[int] = []
+    now_ns = time.time_ns()
+
+    def unreachable(folders: FollowedFolders, **_: object) -> None:
+        listings.append(now_ns)
+        raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+
+    monkeypatch.setattr(FollowedFolders, "refresh", unreachable)
+    monkeypatch.setattr("kafkafmt.serve.catalog.time.time_ns", lambda: now_ns)
+    for _ in range(60):
+        now_ns += 10**9
+        asyncio.run(catalog.update())
+        assert topics(catalog) == {"a": [0]}
+    assert 5 <= len(listings) <= 7
+
+
+@pytest.mark.parametrize("name", ["t-0", "other-0"])
+def test_folder_when_its_first_segment_comes_later_then_is_served(tmp_path: Path, name: str) -> None:
+    create_log(tmp_path / "t-1")
+    (tmp_path / name).mkdir()
+    os.utime(tmp_path, (1, 1))  # a segment in the folder does not change the directory
+    catalog = Catalog(tmp_path)
+    assert topics(catalog) == {"t": [1]}
+    create_log(tmp_path / name)
+    deadline = time.monotonic() + 60
+    while topics(catalog) == {"t": [1]}:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    topic, _, number = name.partition("-")
+    assert int(number) in topics(catalog)[topic]
+
+
+def test_folders_without_segments_when_they_stay_so_then_are_looked_into_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t-0").mkdir()
+    os.utime(tmp_path, (1, 1))
+    catalog = Catalog(tmp_path)
+    now_ns = 0
+    listed: list[int] = []
+    refresh = FollowedFolders.refresh
+
+    def slowly(folders: FollowedFolders, **options: Any) -> set[TopicPartition]:
+        nonlocal now_ns
+        listed.append(now_ns)
+        now_ns += 1000
+        return refresh(folders, **options)
+
+    catalog._empty_due_ns = 0
+    monkeypatch.setattr(FollowedFolders, "refresh", slowly)
+    monkeypatch.setattr("kafkafmt.serve.catalog.time.monotonic_ns", lambda: now_ns)
+    for _ in range(300):
+        catalog.topics()
+        now_ns += 1000
+    assert listed == [0, 101_000, 202_000]
 
 
 def wait_until_known(catalog: Catalog, topic_id: uuid.UUID) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from endpoints.endpoint_here import Here, serving
 from endpoints.requests import Wanted, fetch, list_offsets
 from kafkafmt.log import LogAppender
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, CheckpointError, log_start_offsets_to_bytes
+from kafkafmt.log.directory import FollowedFolders
 from kafkafmt.types import TopicPartition
 from log.samples import batch, batches, offsets, put_segment
 
@@ -66,6 +68,33 @@ def test_checkpoint_when_malformed_then_nothing_is_served_unless_all_is_asked_fo
             assert (await earliest(here)).error_code == KafkaStorageError.errno
         async with serving(tmp_path, from_segment_start=True) as here:
             assert ((await earliest(here)).offset, (await fetched(here, 0)).error_code) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_fetch_when_many_partitions_cannot_be_read_then_the_folders_are_not_listed_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        put_segment(tmp_path / f"t-{number}", 0, batches(0, 5, 5))
+    (tmp_path / LOG_START_OFFSET_CHECKPOINT).write_text("0\n1\n")
+    os.utime(tmp_path, (1, 1))
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as here:
+            listings: list[int] = []
+            refresh = FollowedFolders.refresh
+
+            def counted(folders: FollowedFolders, **options: Any) -> set[TopicPartition]:
+                listings.append(1)
+                return refresh(folders, **options)
+
+            monkeypatch.setattr(FollowedFolders, "refresh", counted)
+            with await here.client() as client:
+                wanted = [Wanted("t", number) for number in range(20)]
+                (topic,) = (await client.ask(fetch(*wanted), FETCH)).responses
+            assert {one.error_code for one in topic.partitions} == {KafkaStorageError.errno}
+            assert len(listings) <= 1
 
     asyncio.run(scenario())
 

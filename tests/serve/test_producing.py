@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
 import shutil
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,7 @@ from endpoints.served import Served
 from file_limits import file_size_limit
 from kafkafmt.log import LogAppender, LogDirectory, LogTail, PartitionLog, growing_segment
 from kafkafmt.log.appender import create_log
-from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, set_topic_config
+from kafkafmt.log.topic_configs import TopicConfig, TopicConfigFile, read_topic_configs, set_topic_config
 from serve.produced import (
     ALL,
     LEADER,
@@ -117,9 +120,40 @@ def test_batches_when_they_were_appended_before_then_their_old_offset_is_told(
         for first, stop in ((0, 8), (8, 9), (9, 30)):
             (told,) = answered(client, produce(some(first, stop)), VERSION)
             assert (told.error_code, told.base_offset) == (NO_ERROR, 2 * first)
-    assert error_code(client, produce(some(29, 31)), VERSION) == OUT_OF_ORDER
     assert error_code(client, produce(some(31, 32)), VERSION) == OUT_OF_ORDER
     assert offsets(directory) == list(range(60))
+
+
+def test_batches_when_a_kill_has_ended_their_append_then_the_rest_is_appended(directory: Path) -> None:
+    batches = [batch(2, producer_id=5, producer_epoch=0, base_sequence=2 * number) for number in range(30)]
+    with Served(directory, allow_produce=True) as served, RawClient(served.address) as client:
+        assert error_code(client, produce(b"".join(batches)), VERSION) == NO_ERROR
+    (segment,) = (directory / "t-0").glob("*.log")
+    for left in (4 * len(batches[0]) + 10, 10, 29 * len(batches[0])):
+        os.truncate(segment, left)
+        with Served(directory, allow_produce=True) as served, RawClient(served.address) as client:
+            for _ in range(2):
+                (told,) = answered(client, produce(b"".join(batches)), VERSION)
+                assert (told.error_code, told.base_offset) == (NO_ERROR, 0)
+        assert offsets(directory) == list(range(60))
+
+
+def test_batches_when_only_some_were_appended_and_do_not_end_the_log_then_are_refused(
+    directory: Path, client: RawClient
+) -> None:
+    def mine(*counts: int) -> bytes:
+        sequences = itertools.accumulate(counts, initial=0)
+        fields = {"producer_id": 5, "producer_epoch": 0}
+        sizes = zip(counts, sequences, strict=False)
+        return b"".join(batch(count, base_sequence=sequence, **fields) for count, sequence in sizes)
+
+    assert error_code(client, produce(mine(2, 2)), VERSION) == NO_ERROR
+    assert error_code(client, produce(mine(2, 3)), VERSION) == OUT_OF_ORDER  # ends within a batch
+    assert error_code(client, produce(batch(1)), VERSION) == NO_ERROR
+    assert error_code(client, produce(mine(2, 2, 2)), VERSION) == OUT_OF_ORDER
+    (told,) = answered(client, produce(mine(2, 2)), VERSION)
+    assert (told.error_code, told.base_offset) == (NO_ERROR, 0)
+    assert offsets(directory) == list(range(5))
 
 
 def test_producers_when_the_endpoint_starts_again_then_are_known(directory: Path) -> None:
@@ -196,6 +230,23 @@ def test_limits_when_topics_ini_changes_then_hold_at_once(directory: Path, clien
     (directory / "topics.ini").unlink()
     set_topic_config(directory, "t", set_topic)
     assert error_code(client, produce(batch(1, size=2000)), VERSION) == NO_ERROR
+
+
+def test_limits_when_topics_ini_cannot_be_read_once_then_hold_from_the_next_request_on(
+    directory: Path, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, failed = TopicConfigFile.read, []
+
+    def fail_once(file: TopicConfigFile) -> Mapping[str, TopicConfig]:
+        if not failed:
+            failed.append(1)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(file.path))
+        return read(file)
+
+    set_topic_config(directory, "t", TopicConfig(2, {"max.message.bytes": "1000"}))
+    monkeypatch.setattr(TopicConfigFile, "read", fail_once)
+    assert error_code(client, produce(batch(1, size=2000)), VERSION) == NO_ERROR
+    assert error_code(client, produce(batch(1, size=2000)), VERSION) == TOO_LARGE
 
 
 def test_batches_when_they_are_larger_than_a_segment_then_are_refused_together(directory: Path) -> None:

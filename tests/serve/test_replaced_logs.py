@@ -32,7 +32,7 @@ def with_writer(folder: Path, scenario: Callable[[PartitionWriter], Awaitable[No
 
     async def run() -> None:
         with ThreadPoolExecutor(2) as threads:
-            writer = PartitionWriter(partition, threads)
+            writer = PartitionWriter(partition, threads, {})
             await scenario(writer)
             await writer.close()
 

@@ -190,7 +190,7 @@ def serve(
     sent; a second signal ends it at once. SIGHUP reads certificates, the users file and the topics file again.
     Needs pip install 'kafkafmt[serve]'.
 
-    Exit status: 0; 2 for invalid arguments.
+    Exit status: 0; 1 if a log could not be flushed, so that it may lack records; 2 for invalid arguments.
     """
     with needs("serve", "serve"):
         import structlog

@@ -131,6 +131,15 @@ class LogAppender(Closing):
         return self._segment.is_in_place
 
     @property
+    def failure(self) -> OSError | None:
+        """The error of the flush that failed, also of the flush by `close`; None if none failed.
+
+        A new appender does not find it: Linux reports bytes that it could not write once, and may return them from
+        memory.
+        """
+        return self._failure
+
+    @property
     def producers(self) -> ProducerStates:
         """The states of the log's producers, read from the log at the first access.
 
@@ -217,11 +226,11 @@ class LogAppender(Closing):
         """
         if self._is_closed:
             return
-        self._is_closed = True
         try:
             if self._failure is None and self._segment.is_in_place:
-                self._segment.finish()
+                self._finish()
         finally:
+            self._is_closed = True
             self._segment.close()
             os.close(self._lock)
             self._directory_lock.close()
@@ -274,10 +283,14 @@ class LogAppender(Closing):
         """Close the segment and create the next one, with a `.snapshot` if the closed segment has one."""
         if self._producers is None and self._path(self._segment.base_offset, SNAPSHOT_SUFFIX).exists():
             self._producers = self._read_producers()
-        self.flush()
-        self._segment.finish()
+        self._finish()
         closed, self._segment = self._segment, self._create(base_offset)
         closed.close()
+
+    def _finish(self) -> None:
+        """Flush the open segment with its indexes. An error of an index is no `failure`: they only speed up reads."""
+        self.flush()
+        self._segment.finish()
 
     def _create(self, base_offset: int) -> GrowingSegment:
         """Create a segment, with a `.snapshot` if producers are known. Removes remains of a segment without `.log`."""

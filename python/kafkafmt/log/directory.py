@@ -127,12 +127,14 @@ class FollowedFolders:
     """The folders of a log directory's partitions, as `LogDirectory.folders`, for repeated listings.
 
     This is not a `Listing`, which lists all segments of all folders, once. Here a listing reads only folders that are
-    new or were replaced, which their inodes show, and of these up to the first segment.
+    new or were replaced, which their inodes show, and of these up to the first segment. Folders without a segment are
+    read at each listing. has_empty: whether the last listing found one, or one that could not be read.
     """
 
     def __init__(self, directory: LogDirectory) -> None:
         self._path = directory.path
         self._known: dict[str, tuple[int, TopicPartition]] = {}
+        self.has_empty = False
         self.folders: dict[TopicPartition, StoragePath] = {}
 
     def refresh(self, *, on_denied: Callable[[PermissionError], None] | None = None) -> set[TopicPartition]:
@@ -145,7 +147,7 @@ class FollowedFolders:
             entries = {entry.name: entry for entry in found}
         ensure_complete(self._path, entries)
         if own is not None and any(segment_entries(self._path, entries.values())):
-            self.folders, self._known = {own: self._path}, {}
+            self.folders, self._known, self.has_empty = {own: self._path}, {}, False
             return before.keys() ^ self.folders.keys()
         inodes = {name: entry.inode() for name, entry in entries.items()}
         kept = {name: known for name, known in self._known.items() if inodes.get(name) == known[0]}
@@ -156,6 +158,7 @@ class FollowedFolders:
         look = partial(_holds_segments, on_denied=on_denied)
         held = side_by_side(look, new.values(), in_parallel=isinstance(self._path, RemotePath))
         added = {one: new[one] for one, is_held in zip(new, held, strict=True) if is_held}
+        self.has_empty = len(added) < len(new)
         self._known = kept | {names[one]: (inodes[names[one]], one) for one in added}
         self.folders = {one: folder for one, folder in before.items() if one not in gone} | added
         return gone | added.keys()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -45,10 +45,11 @@ _CLUSTER_FILE = "meta.properties"
 _ID_NAMESPACE = uuid.UUID("5d0c1d1b-6f4e-4f0a-9a52-0c6a6d2f9a11")
 # A directory that was modified so recently may change again and keep its modification time.
 _RECENT_NS = 100_000_000
-# A search for the IDs of topics without one is of so many topics at most, as other requests wait for it. The next
-# search is due after a pause that is so many times as long as this one took.
+# A search for the IDs of topics without one is of so many topics at most, as other requests wait for it.
 _IDS_AT_ONCE = 100
-_ID_SEARCH_PAUSE = 100
+# The next search for IDs, or for segments in empty folders, is due after a pause that is so many times as long as the
+# last one took.
+_SEARCH_PAUSE = 100
 
 
 class Partition:
@@ -223,7 +224,8 @@ class Catalog:
     """The topics that a log directory holds now.
 
     max_decompressed_bytes: the limit for one batch that is converted. from_segment_start: as for `LogTail`.
-    work: its threads do large reads. Raises FileNotFoundError or NotADirectoryError if `path` is not a directory.
+    work: its threads do large reads. Raises FileNotFoundError or NotADirectoryError if `path` is not a directory, and
+    OSError if it cannot be listed. If a later listing fails, the topics stay as they are, and an error is logged.
     """
 
     def __init__(
@@ -247,10 +249,11 @@ class Catalog:
         self._hidden: set[str] = set()
         self._without_id: dict[str, None] = {}  # names; those searched last are at the end
         self._ids_due_ns = 0
+        self._empty_due_ns = 0
         self._limited_log = RateLimitedLog()
         self._is_remote = isinstance(path, RemotePath)
         self._listing = asyncio.Lock()
-        self._refresh()
+        self._list_if_due()
 
     def hide(self, names: Iterable[str]) -> None:
         """Hide topics until `show`, while they are created: no client may see only some of their partitions."""
@@ -271,8 +274,10 @@ class Catalog:
         ):
             return
         async with self._listing:
-            if (stamp := self._due()) is not None:
-                self._apply(await self._work.request(partial(self._list, stamp)))
+            with self._keeping_topics():
+                stamp = self._due()
+                if stamp is not None:
+                    self._apply(await self._work.request(partial(self._list, stamp)))
 
     def topics(self) -> list[Topic]:
         """Return all topics that are not hidden, sorted by name."""
@@ -337,24 +342,47 @@ class Catalog:
     def _refresh(self) -> None:
         """List the folders if the directory has changed. `update` does that for a remote one, except at first."""
         if self._stamp is None or not self._is_remote:
-            stamp = self._due()
-            self._apply(self._found_ids() if stamp is None else self._list(stamp))
+            with self._keeping_topics():
+                self._list_if_due()
+
+    def _list_if_due(self) -> None:
+        stamp = self._due()
+        self._apply(self._found_ids() if stamp is None else self._list(stamp))
+
+    @contextlib.contextmanager
+    def _keeping_topics(self) -> Iterator[None]:
+        """Log an OSError of a listing."""
+        try:
+            yield
+        except OSError as error:
+            event = "the log directory cannot be listed: only the topics known so far are served"
+            self._limited_log.write(_log.error, str(error), event, error=str(error))
 
     def _due(self) -> tuple[int, int] | None:
-        """Return the present stamp if the directory may have changed since it was listed; else None."""
+        """Return the present stamp if the directory may have changed since it was listed; else None.
+
+        Empty folders are looked into from time to time: a segment in them changes only the folder.
+        """
         path = self._directory.path
         changed, now = storage_of(path).changed_ns(path), time.time_ns()
         if self._stamp is not None:
             known, listed_at = self._stamp
-            if changed == known and listed_at - changed > _RECENT_NS:
+            is_current = changed == known and listed_at - changed > _RECENT_NS
+            looks_again = self._folders.has_empty and not self._is_remote
+            if is_current and not (looks_again and time.monotonic_ns() >= self._empty_due_ns):
                 return None
         return changed, now
 
     def _list(self, stamp: tuple[int, int]) -> dict[str, Topic | None]:
         """List the folders. Return the topics that may have changed; None: it is gone. Others are kept."""
-        self._stamp = stamp
+        if self._is_remote:  # a listing that fails is not repeated until the next one is due, in some seconds
+            self._stamp = stamp
         numbers: dict[str, set[int]] = {}
-        for name, number in self._folders.refresh(on_denied=self._denied):
+        begun = time.monotonic_ns()
+        changed = self._folders.refresh(on_denied=self._denied)
+        ended = time.monotonic_ns()
+        self._stamp, self._empty_due_ns = stamp, ended + (ended - begun) * _SEARCH_PAUSE
+        for name, number in changed:
             if name != METADATA_TOPIC:
                 numbers.setdefault(name, set()).add(number)
         listed = {name: self._listed(name, numbers[name]) for name in sorted(numbers)}
@@ -379,7 +407,7 @@ class Catalog:
         wanted = [self._topics[name] for name in names]
         found = side_by_side(Topic.read_id, wanted, in_parallel=self._is_remote)
         ended = time.monotonic_ns()
-        self._ids_due_ns = ended + (ended - begun) * _ID_SEARCH_PAUSE
+        self._ids_due_ns = ended + (ended - begun) * _SEARCH_PAUSE
         return {
             topic.name: replace(topic, written_id=topic_id)
             for topic, topic_id in zip(wanted, found, strict=True)

@@ -95,7 +95,8 @@ class Endpoint:
     async def serve(self) -> None:
         """Serve until `drain` was called and the responses in flight are sent, or `shutdown_timeout` is over.
 
-        If the task is cancelled, it does not wait for responses.
+        If the task is cancelled, it does not wait for responses. Raises OSError at the end if records of producers may
+        be lost, as a log could not be flushed.
         """
         releasing = asyncio.create_task(self._release_deleted_segments())
         try:

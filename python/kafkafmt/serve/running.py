@@ -44,7 +44,8 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
     SIGHUP, or a change of the topics file, makes it read that file, the users file and certificates again; if one of
     them is invalid, nothing changes.
     on_listening: called with host and port once connections are accepted. Raises OSError if a socket, the directory or
-    the folder for offsets is not available, IniError, OffsetsFileError, TlsError and WorkerError.
+    the folder for offsets is not available, and at the end as `Endpoint.serve`; IniError, OffsetsFileError, TlsError
+    and WorkerError.
     """
     raise_limit()
     if options.memory_bytes is not None:

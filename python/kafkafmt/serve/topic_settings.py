@@ -32,6 +32,7 @@ from kafkafmt.log.writer import DEFAULT_SEGMENT_BYTES
 from kafkafmt.serve.options import ServeOptions
 from kafkafmt.server.structured_logging import RateLimitedLog
 from kafkafmt.server.topics_file import TopicsFile
+from kafkafmt.storage import RemotePath
 from kafkafmt.types import TimestampType
 
 _log = structlog.get_logger()
@@ -105,11 +106,12 @@ class Configuration(NamedTuple):
 class TopicConfigs:
     """The configuration of topics. For the tasks of one event loop; `read` and `file.update` are for threads.
 
-    While `topics.ini` is malformed, the configuration does not change and an error is logged.
+    While `topics.ini` is malformed or cannot be read, the configuration does not change and an error is logged.
     """
 
     def __init__(self, options: ServeOptions) -> None:
         self.file = TopicConfigFile(options.directory)
+        self._is_remote = isinstance(self.file.path, RemotePath)
         self._downconversion_enable = options.downconversion_enable
         self._current = Configuration(options.topics_file, {}, (-1, -1, -1))
         self._tried: FileStamp | None = None
@@ -154,7 +156,10 @@ class TopicConfigs:
             try:
                 self.apply(await asyncio.to_thread(self.read))
             except (IniError, OSError) as error:
-                self._tried = stamp
+                if self._is_remote or isinstance(
+                    error, IniError
+                ):  # a local file may be readable at the next request
+                    self._tried = stamp
                 event = "the configuration of topics cannot be read"
                 self._limited_log.write(_log.error, str(error), event, error=str(error))
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from kafka.errors import (
     FetchSessionIdNotFoundError,
-    KafkaStorageError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -51,7 +50,6 @@ _SESSION_VERSION = 7
 _FULL_EPOCHS = (-1, 0)
 _READ_COMMITTED = 1
 _NO_TOPIC_ID = bytes(16)
-_GONE = (UnknownTopicOrPartitionError.errno, KafkaStorageError.errno)
 
 
 @dataclass
@@ -213,7 +211,7 @@ class Fetching:
         if partition is None:
             return PartitionAnswer(UnknownTopicOrPartitionError.errno)
         answer = await self._planner.plan(partition, fetch)
-        if answer.error_code in _GONE:
+        if answer.error_code == UnknownTopicOrPartitionError.errno:  # its files are gone
             self._catalog.invalidate()
         if not answer.error_code:
             plan.seen[partition] = answer.high_watermark

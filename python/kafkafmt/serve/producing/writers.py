@@ -1,7 +1,7 @@
 """Writers of the logs that producers append to: one for each partition. It orders the appends and shares flushes.
 
 Files are written and flushed in threads, never in the event loop. The logs that were used last stay open. After a
-failure to open a log, the next append tries again.
+failure to open a log, the next append tries again. After a flush that failed, the partition is refused until a restart.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from kafkafmt.types import TimestampType
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Partition
     from kafkafmt.serve.topic_settings import EffectiveSettings
+    from kafkafmt.storage import StoragePath
 
 _log = structlog.get_logger()
 
@@ -52,11 +53,18 @@ class _LogReplacedError(Exception):
 
 
 class PartitionWriter:
-    """Appends to one partition's log. For the tasks of one event loop."""
+    """Appends to one partition's log. For the tasks of one event loop.
 
-    def __init__(self, partition: Partition, threads: ThreadPoolExecutor) -> None:
+    failures: by folder, the errors of flushes of logs that were closed since. The writer adds that of its log, and then
+    refuses appends: another flush would succeed without the lost bytes, which the system may return from memory.
+    """
+
+    def __init__(
+        self, partition: Partition, threads: ThreadPoolExecutor, failures: dict[StoragePath, OSError]
+    ) -> None:
         self._partition = partition
         self._threads = threads
+        self._failures = failures
         self._log: LogAppender | None = None
         self._appending = asyncio.Lock()
         self._durable_offset = -1
@@ -67,8 +75,8 @@ class PartitionWriter:
         """Assign offsets to batches and append all of them, or none.
 
         run: batches in writable memory, end to end. now: returns the time in milliseconds. Batches that were appended
-        before are not appended again; their offsets are returned. Raises RefusedRecordsError, KafkaFormatError and
-        OSError.
+        before are not appended again; the result begins with their offsets. Raises RefusedRecordsError,
+        KafkaFormatError and OSError.
         """
         async with self._appending:
             try:
@@ -93,9 +101,14 @@ class PartitionWriter:
             await asyncio.shield(self._flushing)
 
     async def close(self) -> None:
-        """Close the log after the append and the flush that are under way."""
+        """Close the log after the append and the flush that are under way. Raises OSError."""
         async with self._appending:
-            await self._close_log()
+            log = self._log
+            try:
+                await self._close_log()
+            finally:
+                if log is not None and log.failure is not None:
+                    self._failures[self._partition.folder] = log.failure
 
     async def _close_log(self) -> None:
         log, self._log, self._durable_offset = self._log, None, -1
@@ -123,6 +136,8 @@ class PartitionWriter:
         if log is not None and not log.is_in_place:
             raise _LogReplacedError
         if log is None:
+            if folder in self._failures:
+                raise self._failures[folder]
             if not folder.exists():  # the appender would create it
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
             log = self._log = LogAppender(folder, segment_bytes=settings.segment_bytes)
@@ -141,14 +156,17 @@ class PartitionWriter:
         if size > log.segment_bytes:
             message = f"expected at most {log.segment_bytes} bytes of batches, a segment's size, found {size}"
             raise RefusedRecordsError(errors.RecordListTooLargeError, message)
+        known, base_offset, buffer = 0, log.next_offset, memoryview(run.buffer)
         if (rows["producer_id"] >= 0).any():
-            known = check_sequence(run, log.producers)
-            if known is not None:
-                return Appended(known, known + int(rows["count"].sum()))
-        base_offset = log.next_offset
+            known, known_offset = check_sequence(run, log.producers, base_offset)
+            if known:
+                base_offset = known_offset
+                buffer = buffer[int(rows["size"][:known].sum()) :]
+        if known == len(rows):
+            return Appended(base_offset, base_offset + int(rows["count"].sum()))
         time = now() if settings.timestamp_type is TimestampType.LOG_APPEND_TIME else _NO_TIME
-        end_offset = assign_offsets(run.buffer, base_offset, self._partition.leader_epoch, time)
-        log.append_run(scan(run.buffer)[0])
+        end_offset = assign_offsets(buffer, log.next_offset, self._partition.leader_epoch, time)
+        log.append_run(scan(buffer)[0])
         return Appended(base_offset, end_offset, time)
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
@@ -168,11 +186,12 @@ class Writers:
         self._max_open = max_open
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="appends")
         self._writers: OrderedDict[Partition, PartitionWriter] = OrderedDict()
+        self._failures: dict[StoragePath, OSError] = {}
 
     @contextlib.asynccontextmanager
     async def writer(self, partition: Partition) -> AsyncIterator[PartitionWriter]:
         """Provide the writer of a partition, which stays open within the block."""
-        found = self._writers.setdefault(partition, PartitionWriter(partition, self._threads))
+        found = self._writers.setdefault(partition, PartitionWriter(partition, self._threads, self._failures))
         self._writers.move_to_end(partition)
         found.users += 1
         try:
@@ -182,10 +201,15 @@ class Writers:
             await self._close_unused()
 
     async def close(self) -> None:
-        """Close all logs, which makes them durable."""
-        for writer in list(self._writers.values()):
-            await self._close(writer)
+        """Close all logs, which makes them durable.
+
+        Raises the first OSError after that, also if it is of an earlier flush: records may be lost.
+        """
+        errors = [await self._close(writer) for writer in list(self._writers.values())]
         self._threads.shutdown()
+        for error in (*self._failures.values(), *errors):
+            if error is not None:
+                raise error
 
     async def _close_unused(self) -> None:
         excess = len(self._writers) - self._max_open
@@ -196,8 +220,11 @@ class Writers:
             if not writer.users:  # no task uses it again, which would have opened the log
                 self._writers.pop(partition, None)
 
-    async def _close(self, writer: PartitionWriter) -> None:
+    async def _close(self, writer: PartitionWriter) -> OSError | None:
+        """Close a log. An error is logged and returned."""
         try:
             await writer.close()
         except OSError as error:
             _log.error("a log cannot be closed", error=str(error))
+            return error
+        return None

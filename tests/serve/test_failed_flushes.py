@@ -1,0 +1,103 @@
+"""Flushes that fail while producers append: no record that may be lost is confirmed, and the end reports them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from endpoints.raw_client import RawClient
+from endpoints.served import Served
+from kafkafmt.log.appender import create_log
+from kafkafmt.log.growing_segment import GrowingSegment
+from serve.produced import LEADER, batch, error_code, produce
+
+NO_ERROR, STORAGE_ERROR = 0, 56
+VERSION = 9
+
+
+def fail_next_flush(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the next flush of the log in `folder` fail, as Linux does: once."""
+    left, flush = [OSError(errno.EIO, os.strerror(errno.EIO))], GrowingSegment.flush
+
+    def failing(segment: GrowingSegment) -> None:
+        if left and segment.path.parent == folder:
+            raise left.pop()
+        flush(segment)
+
+    monkeypatch.setattr(GrowingSegment, "flush", failing)
+
+
+class ServedToItsEnd(Served):
+    """error: that with which the endpoint has ended."""
+
+    error: OSError | None = None
+
+    async def _serve(self) -> None:
+        try:
+            await super()._serve()
+        except OSError as error:
+            self.error = error
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RawClient]:
+    """A client of an endpoint that keeps one log open for producers."""
+    monkeypatch.setattr("kafkafmt.serve.endpoint.max_open_logs", lambda: 1)
+    for name in ("t-0", "t-1"):
+        create_log(tmp_path / name)
+    served = ServedToItsEnd(tmp_path, allow_produce=True)
+    with served, RawClient(served.address) as client:
+        yield client
+    assert served.error is not None  # records may be lost
+    assert served.error.errno == errno.EIO
+
+
+@pytest.mark.parametrize("acks_first", [LEADER, -1], ids=["of-a-close", "of-a-request"])
+def test_batch_when_its_flush_has_failed_and_the_log_was_closed_then_is_not_confirmed(
+    tmp_path: Path, client: RawClient, monkeypatch: pytest.MonkeyPatch, acks_first: int
+) -> None:
+    fail_next_flush(tmp_path / "t-0", monkeypatch)
+    data = batch(2, producer_id=5, producer_epoch=0, base_sequence=0)
+    expected = NO_ERROR if acks_first == LEADER else STORAGE_ERROR
+    assert error_code(client, produce(data, acks=acks_first), VERSION) == expected
+    for _ in range(2):
+        assert error_code(client, produce(batch(), first=1), VERSION) == NO_ERROR
+        for again in (data, batch()):
+            assert error_code(client, produce(again), VERSION) == STORAGE_ERROR
+
+
+FLUSHES_FAIL = """
+import errno, os
+from kafkafmt.cli import main
+from kafkafmt.log.growing_segment import GrowingSegment
+
+def fail(segment):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+GrowingSegment.flush = fail
+main()
+"""
+
+
+@pytest.mark.slow
+def test_serve_when_the_last_flush_fails_then_ends_with_status_1_and_one_line(tmp_path: Path) -> None:
+    create_log(tmp_path / "t-0")
+    script = [sys.executable, "-c", FLUSHES_FAIL]
+    arguments = ["serve", str(tmp_path), "--allow-produce", "--listen", "127.0.0.1:0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*script, *arguments], stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        host, _, port = process.stdout.readline().strip().removeprefix("listening on ").rpartition(":")
+        with RawClient((host, int(port))) as client:
+            assert error_code(client, produce(batch(), acks=LEADER), VERSION) == NO_ERROR
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    segment = tmp_path / "t-0" / f"{0:020}.log"
+    assert (process.returncode, errors.splitlines()[-1]) == (1, f"kafkafmt: {segment}: Input/output error")
