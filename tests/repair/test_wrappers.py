@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kafkafmt as kf
+import reference as ref
 from kafkafmt.jobs.repair import repair
 from log.samples import DAY, batch, batches, moved, put_segment
 
@@ -37,6 +38,21 @@ def test_wrapper_when_its_offset_became_lower_than_those_in_it_then_it_ends_the_
     put_segment(tmp_path, 0, [first, bytes(range(100, 160)), moved, last])
     (lost,) = repair(tmp_path, None).partitions[0].lost
     assert (lost.kind, lost.is_lost, lost.first_offset, lost.last_offset) == ("corrupt", True, 3, 4)
+
+
+def test_log_when_its_last_segment_has_only_a_wrapper_that_no_segment_can_hold_then_an_empty_one_stays(
+    tmp_path: Path,
+) -> None:
+    end = 2**40
+    source, target = tmp_path / "source" / "t-0", tmp_path / "target" / "t-0"
+    put_segment(source, 0, [bytes(range(100, 160))])
+    put_segment(
+        source, end, [ref.wrapper(0, ref.GZIP, [ref.Row(at, -1, None, b"value", ()) for at in (10, end)])]
+    )
+    report = repair(source, target).partitions[0]
+    assert {(one.kind, one.is_lost) for one in report.lost} == {("corrupt", True), ("out of order", True)}
+    assert [path.name for path in target.glob("*.log")] == [f"{end:020d}.log"]
+    assert not repair(target, None).partitions[0].is_changed
 
 
 @pytest.mark.parametrize("magic", [0, 1])

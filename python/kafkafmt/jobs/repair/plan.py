@@ -268,9 +268,14 @@ def _base_offset(one: _Sorted, reached: int) -> int:
 def _empty_end(
     files: Iterable[ScannedFile], segments: Sequence[KeptSegment], reached: int
 ) -> Iterator[KeptSegment]:
-    """Yield the last segment without batches, which has the end of the log in its name, if there is one."""
+    """Yield the last segment without batches, which has the end of the log in its name, if there is one.
+
+    If no file keeps a batch, it is the last one, whatever it had: a log has a segment.
+    """
     empty = [
-        file for file in files if not len(file.chains) and file.is_active and file.base_offset is not None
+        file
+        for file in files
+        if file.is_active and file.base_offset is not None and not (segments and len(file.chains))
     ]
     for file in empty:
         base = file.base_offset
