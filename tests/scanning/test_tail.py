@@ -165,6 +165,15 @@ def test_tail_when_committed_records_are_wanted_then_waits_for_the_ends_of_trans
     assert offsets_of([next(tail)]) == [4, 7]
 
 
+def test_tail_when_a_transaction_is_open_from_below_the_log_start_then_begins_there(tmp_path: Path) -> None:
+    put_segment(tmp_path / "orders-0", 0, [batch(0, 50), transactional(50, 7, 50)])
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 80\n")
+    scan = kf.scan(tmp_path, isolation="read_committed", columns=["offset"])
+    assert scan.ranges() == {("orders", 0): (80, 80)}
+    assert offsets_of(scan.to_batches()) == []
+    assert offsets_of(scan.tail(seconds=0)) == []
+
+
 def test_tail_when_values_are_decoded_then_has_the_schema_of_the_scan(tmp_path: Path) -> None:
     builder = kf.RecordBatchBuilder()
     builder.append(0, None, b'{"id": 1}')

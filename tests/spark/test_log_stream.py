@@ -21,6 +21,7 @@ from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.scanning.splits import read_split
 from kafkafmt.spark.source.log_stream import LogStream
 from kafkafmt.spark.source.options import StreamOptions
+from kafkafmt.spark.source.reading import ReadTask
 from kafkafmt.spark.source.schema import OutputColumns, spark_schema
 from kafkafmt.spark.source.streaming import LogSource
 from kafkafmt.spark.stream_offsets import from_json, to_json
@@ -530,6 +531,34 @@ def test_segment_when_deleted_between_plan_and_task_then_is_lost_data(
         assert caplog.messages == [
             f"{first}: the segment was deleted before it was read: continuing without it"
         ]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [
+        ("orders-0", "no such segment, and no other one in its folder"),
+        ("orders-0/*", "no such segment, and no other one in its folder"),
+        (f"orders-0/{10:020}.*", f"no such segment, but {0:020}.log may have its records"),
+    ],
+)
+def test_segment_when_missing_without_retention_then_it_is_an_error(
+    tmp_path: Path, gone: str, message: str, fails: bool
+) -> None:
+    log = GrowingLog(tmp_path / "orders-0")
+    log.append_batches()
+    second = log.roll()
+    log.append_batches()
+    log.roll()
+    log.append_batches()
+    given = options_of(tmp_path, columns="offset", failOnDataLoss=fails)
+    reader = StreamReader(LogSource(given, struct("`offset` bigint")))
+    (task,) = reader.partitions(reader.initialOffset(), reader.latestOffset())
+    assert isinstance(task, ReadTask)
+    for path in tmp_path.glob(gone):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(FileNotFoundError, match=f"^{second}: {message}"):
+        list(reader.read(ReadTask(task.splits[1:2])))
 
 
 def test_s3_when_streamed_then_rows_are_those_of_local_files(

@@ -97,7 +97,7 @@ Column: TypeAlias = "NDArray[Any] | BinaryColumn | HeadersColumn"
 
 
 class RunSource(Protocol):
-    """A source of runs to read columns from: `Records`, or some batches of them."""
+    """A source of runs to read columns from: `Records`, or some batches of them. Each call of `runs` begins anew."""
 
     topic_partition: TopicPartition | None
     max_decompressed_bytes: int

@@ -109,7 +109,8 @@ def planned_log(log: LogSnapshot, options: LogReadOptions) -> PlannedLog:
     if options.isolation == "read_committed":
         tracker = EndTracker()
         tracker.follow_listed(log, follows_transactions=True)
-        aborted, stable = tracker.aborted_transactions, tracker.first_open_offset
+        aborted = tracker.aborted_transactions
+        stable = None if tracker.first_open_offset is None else tracker.stable_offset
         end = stable if end is None or (stable is not None and stable < end) else end
     return PlannedLog(log, start, end, aborted)
 

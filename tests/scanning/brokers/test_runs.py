@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 from kafka import TopicPartition
 
 import kafkafmt as kf
+import reference as ref
 from _kafkafmt.batches.scan import BatchRun, scan
 from kafkafmt.client.raw_consumer import RawConsumer
 from kafkafmt.scanning.brokers import runs
@@ -86,6 +88,24 @@ class Consumer:
 
     def close(self) -> None:
         pass
+
+
+class ConsumerOfTimes(Consumer):
+    """A consumer of batches of one record. A fetch has one batch. Records without a given timestamp have 0."""
+
+    def __init__(self, times: Mapping[int, int]) -> None:
+        super().__init__()
+        self.times = times
+
+    def poll_runs(self, timeout_ms: float, most: int) -> dict[TopicPartition, list[BatchRun]]:
+        (key,) = self.positions
+        self.highwaters[key] = END
+        offset = self.positions[key]
+        if offset == END:
+            return {}
+        self.positions[key] = offset + 1
+        stored = ref.batch_of([ref.Row(offset, self.times.get(offset, 0), None, b"v")])
+        return {key: [scan(stored)[0]]}
 
 
 class Brokers:
@@ -171,3 +191,21 @@ def test_read_when_the_system_has_no_affinity_of_processes_then_has_all_records(
     ranges = [PartitionRange(kf.TopicPartition("a", 0), 0, END)]
     rows = list(read_ranges(ranges, broker_options(), read_columns("offset"), 2**20))
     assert [offset for part in rows for offset in part.column("offset").to_pylist()] == list(range(END))
+
+
+@pytest.mark.parametrize("on_corrupt", ["fail", "skip"])
+def test_read_when_timestamps_do_not_fit_into_arrow_then_fails_unless_they_are_not_selected(
+    brokers: type[Brokers], monkeypatch: pytest.MonkeyPatch, on_corrupt: Literal["fail", "skip"]
+) -> None:
+    monkeypatch.setattr(
+        ClientConfig, "consumer", lambda *arguments, **settings: ConsumerOfTimes({1: 2**62, 3: 2**62})
+    )
+    ranges = [PartitionRange(kf.TopicPartition("a", 0), 0, END)]
+    options = replace(broker_options(), on_corrupt=on_corrupt)
+    found: list[int] = []
+    times = read_ranges(ranges, options, read_columns("offset", "timestamp"), 2**20)
+    with pytest.raises(kf.InvalidRecordError, match=r"^a-0: timestamp for Arrow.* offsets 1 to 1\b"):
+        found.extend(offset for rows in times for offset in rows.column("offset").to_pylist())
+    assert found == [0]
+    untimed = read_ranges(ranges, options, read_columns("offset"), 2**20)
+    assert [offset for rows in untimed for offset in rows.column("offset").to_pylist()] == list(range(END))

@@ -21,7 +21,7 @@ import pyarrow as pa
 from kafkafmt._util.cores import cores
 from kafkafmt.client.errors import CorruptFetchedBatchError
 from kafkafmt.columns.arrow import boolean_array, int64_values
-from kafkafmt.columns.read import arrow_batches
+from kafkafmt.columns.read import TimestampRangeError, arrow_batches
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.runs import chunk_ranges, slice_run
 from kafkafmt.scanning.brokers.errors import broker_errors
@@ -63,7 +63,8 @@ def read_ranges(
     most bytes of a partition in a fetch, unless the clients are configured with another number.
 
     Raises CorruptFetchedBatchError, with partition and offsets, for damage, after the records before it, unless it is
-    skipped; DataLossError for deleted offsets, unless they are skipped; BrokerError.
+    skipped; DataLossError for deleted offsets, unless they are skipped; BrokerError. Raises TimestampRangeError, after
+    the records before it, for a sound record whose timestamp Arrow cannot hold. Such a record is never skipped.
     """
     reading = _Reading(deque(one for one in ranges if one.start < one.end), options, output, batch_bytes)
     while reading.left:
@@ -123,7 +124,7 @@ class _Reading:
         self.left.clear()
 
     def rows_around_damage(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows that are left of the first range, or raise CorruptFetchedBatchError after those before damage.
+        """Yield the rows that are left of the first range. Raises the errors of `read_ranges` after the rows before.
 
         The consumer checks the batches, so that it finds the damage again, and the next valid batch.
         """
@@ -133,12 +134,10 @@ class _Reading:
         while wanted.start < wanted.end:
             try:
                 with closing(read_runs(wanted, self.options)) as runs:
-                    source = _Runs(
-                        wanted.topic_partition, runs, self.options.max_decompressed_bytes, is_checked=True
-                    )
-                    for rows in self._rows_of(source, wanted, verify=False):
-                        yield from self._without(rows, skipped)
-                        skipped = max(0, skipped - rows.num_rows)
+                    for run in runs:
+                        for rows in self._rows_of(run, wanted, is_checked=True):
+                            yield from self._without(rows, skipped)
+                            skipped = max(0, skipped - rows.num_rows)
                 return
             except CorruptFetchedBatchError as error:
                 if self.options.on_corrupt == "fail" or error.next_offset is None:
@@ -153,19 +152,19 @@ class _Reading:
 
     def _converted(self, part: _Part) -> Iterator[tuple[_Part, pa.RecordBatch]]:
         """Yield the rows of a part, in a thread."""
-        source = _Runs(
-            part.wanted.topic_partition,
-            iter([part.run]),
-            self.options.max_decompressed_bytes,
-            _size(part.run),
-        )
-        for rows in self._rows_of(source, part.wanted, verify=self.options.checks_crcs):
+        for rows in self._rows_of(part.run, part.wanted, is_checked=False):
             yield part, rows
 
-    def _rows_of(self, source: _Runs, wanted: PartitionRange, *, verify: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of batches that are in a range."""
+    def _rows_of(
+        self, run: BatchRun, wanted: PartitionRange, *, is_checked: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a run that are in a range. is_checked: whether the consumer has checked the CRCs."""
         columns = self.output.columns
         built = columns if "offset" in columns else (*columns, "offset")
+        source = _FetchedRun(
+            wanted.topic_partition, run, self.options.max_decompressed_bytes, is_checked=is_checked
+        )
+        verify = self.options.checks_crcs and not is_checked
         for rows in arrow_batches(source, built, verify=verify, chunk_bytes=self.batch_bytes):
             inside = _inside(rows, wanted)
             if inside.num_rows:
@@ -173,10 +172,6 @@ class _Reading:
                 yield from bounded(
                     pa.RecordBatch.from_arrays(arrays, schema=self.output.schema), self.batch_bytes
                 )
-
-
-def _size(run: BatchRun) -> int:
-    return int(run.index["size"].sum())
 
 
 def _parts(runs: Iterator[tuple[PartitionRange, BatchRun]]) -> Iterator[_Part]:
@@ -197,25 +192,28 @@ def _inside(rows: pa.RecordBatch, wanted: PartitionRange) -> pa.RecordBatch:
 
 
 @dataclass
-class _Runs:
-    """Batches as a source of columns.
-
-    size_in_bytes: of all batches; 0 if it is not known. is_checked: whether their CRCs were checked before.
-    """
+class _FetchedRun:
+    """A run as a source of columns. is_checked: whether the CRCs of its batches were checked before."""
 
     topic_partition: TopicPartition | None
-    fetched: Iterator[BatchRun]
+    run: BatchRun
     max_decompressed_bytes: int
-    size_in_bytes: int = 0
-    is_checked: bool = False
+    is_checked: bool
+
+    @property
+    def size_in_bytes(self) -> int:
+        return int(self.run.index["size"].sum())
 
     def runs(self, *, run_bytes: int, reuse_memory: bool) -> Iterator[BatchRun]:
-        return self.fetched
+        return iter((self.run,))
 
     def with_source(self, error: KafkaFormatError) -> KafkaFormatError:
         """Return the error of a batch with its partition and offsets, if its header is valid."""
         if isinstance(error, CorruptFetchedBatchError) or not self.is_checked or error.last_offset is None:
             return error
         assert self.topic_partition is not None
+        if isinstance(error, TimestampRangeError):  # the record is sound, and must not be skipped
+            error.message = f"{self.topic_partition}: {error.message}"
+            return error
         offset = error.last_offset if error.base_offset is None else error.base_offset
         return CorruptFetchedBatchError(error, self.topic_partition, offset, error.last_offset + 1)

@@ -131,7 +131,8 @@ RECORD_SOURCE_OPTIONS = (
         "fetchOffset.numRetries",
         _parse_attempts,
         "3",
-        "how often the driver asks for offsets before it takes an end below the offsets already read for data loss",
+        "how often the driver asks for offsets before it takes a missing partition, or an end below the offsets "
+        "already read, for data loss",
     ),
     Option(
         "fetchOffset.retryIntervalMs", parse_long, "1000", "the pause between these requests, in milliseconds"
@@ -174,7 +175,7 @@ class RecordReadOptions:
 
     brokers: the clients, and what happens at damage and data loss.
     min_offsets, max_delay_seconds: the least offsets of a micro-batch, and how long fewer wait.
-    fetch_attempts, fetch_interval_seconds: how often and how far apart ends that went back are asked for again.
+    fetch_attempts, fetch_interval_seconds: how often and how far apart ends that went back or are missing are listed.
     """
 
     brokers: BrokerOptions

@@ -104,6 +104,8 @@ class RecordStream:
             if known and self._is_to_wait(sum(ends[one] - firsts[one] for one in ends)):
                 return dict(known)
             ends = _limited(firsts, ends, limit.rows)
+        # The listing of `fix_end` lacks a known partition if the broker did not know it then.
+        ends = {one: known[one] for one in known.keys() & self._ends.keys()} | ends
         self._listed_for = ends
         return ends
 
@@ -134,13 +136,16 @@ class RecordStream:
         """Do nothing: only the last listing is kept."""
 
     def _list(self, known: Offsets) -> None:
-        """List the offsets of the logs. If an end is below a known offset, list again: a broker may not know it yet."""
+        """List the offsets of the logs.
+
+        If a known partition is missing, or its end is below the known offset, list again: a broker may not know it yet.
+        """
         for attempt in range(self._options.fetch_attempts):
             if attempt:
                 time.sleep(self._options.fetch_interval_seconds)
             partitions = self._options.subscription.find(self._cluster)
             self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
-            if all(self._ends.get(one, offset) >= offset for one, offset in known.items()):
+            if all(self._ends.get(one, -1) >= offset for one, offset in known.items()):
                 break
         self._listed_for = None
 
