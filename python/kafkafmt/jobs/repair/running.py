@@ -21,8 +21,8 @@ from kafkafmt._util.directory_lock import (
     lock_surroundings,
 )
 from kafkafmt._util.files import make_folder, sync_path
-from kafkafmt._util.user_errors import UserError
 from kafkafmt.jobs.repair.directory import DirectoryFiles, LogBounds
+from kafkafmt.jobs.repair.errors import RepairError
 from kafkafmt.jobs.repair.in_place import FolderChange, finish_change
 from kafkafmt.jobs.repair.partition import PartitionWriter, ScannedPartition, scan_partition
 from kafkafmt.jobs.repair.report import RepairReport
@@ -37,10 +37,6 @@ from kafkafmt.types import TopicPartition
 _Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
 
 _COMMAND = "repair"
-
-
-class RepairError(UserError):
-    """The source or the target cannot be used for a repair."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,8 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
     The folder of each changed partition keeps the replaced files in `.kafkafmt-repaired-<number>`, which brokers
     ignore. The log directory is locked as by a broker. A run that was killed is completed by the next one.
 
-    Raises as `repair`, and DirectoryLockedError if a broker or another writer uses the log directory.
+    Raises as `repair`, and DirectoryLockedError if a broker or another writer uses the log directory. Raises
+    RepairError if files that a killed run was to replace have changed since.
     """
     found, report = _Source.of(_linked_partition(source)), RepairReport()
     with _locked(found):
