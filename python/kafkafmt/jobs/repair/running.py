@@ -24,7 +24,7 @@ from kafkafmt._util.files import make_folder, sync_path
 from kafkafmt.jobs.repair.directory import DirectoryFiles, LogBounds
 from kafkafmt.jobs.repair.errors import RepairError
 from kafkafmt.jobs.repair.in_place import FolderChange, finish_change
-from kafkafmt.jobs.repair.partition import PartitionWriter, ScannedPartition, scan_partition
+from kafkafmt.jobs.repair.partition import PartitionWriter, ScannedPartition, scan_partition, sync_partition
 from kafkafmt.jobs.repair.report import RepairReport
 from kafkafmt.jobs.repair.scan import Progress, files_of, log_files
 from kafkafmt.jobs.rewrite import is_within
@@ -142,8 +142,11 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
                 report.notes.append(f"{folder}: completed a repair that was killed")
                 report.backups.append(str(backup))
         files = None if found.directory is None else DirectoryFiles(found.directory, found.directory, report)
+        is_flushed = files is not None and files.has_clean_shutdown()
         bounds, ids = {}, found.topic_ids()
         for folder, partition in found.folders.items():
+            if not is_flushed:
+                sync_partition(folder)
             scanned = scan_partition(folder, partition, deep=deep, progress=progress)
             report.partitions.append(scanned.report)
             change = FolderChange(folder)
