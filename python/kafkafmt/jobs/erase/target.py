@@ -101,12 +101,32 @@ class EraseTarget:
             for name, size in (one or {"targets": {"": -1}})["targets"].items()
         )
 
-    def ensure_published_with(self, options: EraseOptions) -> None:
-        """Raise RewriteError if the run that has published the result had other keys or options."""
+    def ensure_published_with(
+        self,
+        options: EraseOptions,
+        source: StoragePath,
+        topics: Topics = None,
+        *,
+        from_segment_start: bool = False,
+    ) -> None:
+        """Raise RewriteError if the run that has published the result had other segments, keys or options."""
+        tasks = self._tasks(source, topics, from_segment_start)
+        expected = {task.sidecar: str(task.segment.path) for task in tasks}
+        sidecars: dict[StoragePath, dict[str, Any]] = {
+            path: read_sidecar(path) or {} for path in self.state.glob(f"*/*{_SIDECAR_SUFFIX}")
+        }
+        found = {path: one.get("source") for path, one in sidecars.items()}
+        for path in sorted({*expected, *found}, key=str):
+            segment, written = expected.get(path), found.get(path)
+            if segment != written:
+                raise RewriteError(
+                    f"{self.path}: an earlier run has written it from other segments: "
+                    f"expected {segment or 'none'}, found {written or 'none'}: name a new folder"
+                )
         wanted = settings_of(options)
-        for path in self.state.glob(f"*/*{_SIDECAR_SUFFIX}"):
-            found = read_sidecar(path)
-            if found is not None and any(found.get(name) != value for name, value in wanted.items()):
+        for one in sidecars.values():
+            has_settings = all(one.get(name) == value for name, value in wanted.items())
+            if not has_settings or (one.get("damage") and options.on_corrupt != "skip"):
                 raise RewriteError(
                     f"{self.path}: an earlier run has written it with other keys or options: name a new folder"
                 )
@@ -123,6 +143,9 @@ class EraseTarget:
             ensure_new(self.path, _COMMAND)
         elif self.path.exists() and any(self.path.iterdir()):
             raise RewriteError(f"{self.path}: expected a new or an empty folder, found files in it")
+        return self._tasks(source, topics, from_segment_start)
+
+    def _tasks(self, source: StoragePath, topics: Topics, from_segment_start: bool) -> list[SegmentTask]:
         return plan_segments(
             source,
             self.log,
