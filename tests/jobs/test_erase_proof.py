@@ -186,18 +186,21 @@ def test_erasure_when_killed_after_publication_then_a_second_run_prints_the_repo
     assert not EraseTarget(tmp_path / "dst").working.exists()
 
 
-@pytest.mark.parametrize("other", ["source", "topics", "damage"])
+@pytest.mark.parametrize("other", ["source", "topics", "damage", "log start"])
 def test_erasure_when_killed_after_publication_and_the_next_command_is_another_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    log = Log(tmp_path / "src" / "orders-0", 2)
+    log = Log(tmp_path / "src" / "orders-0", 2, segment_bytes=20_000)
     Log(tmp_path / "src" / "payments-0", 2)
     keys = log.write_keys(tmp_path / "keys.txt")
     if other == "damage":
         flip(logs(log.folder)[-1], 70)
+    elif other == "log start":
+        start = int(logs(log.folder)[1].stem)
+        (tmp_path / "src" / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
 
-    def erase(source: str, topics: str, on_corrupt: str) -> Any:
-        options = ("--keys", keys, "--topics", topics, "--on-corrupt", on_corrupt, "--jobs", 1)
+    def erase(source: str, topics: str, on_corrupt: str, *more: str) -> Any:
+        options = ("--keys", keys, "--topics", topics, "--on-corrupt", on_corrupt, "--jobs", 1, *more)
         return run("erase", tmp_path / source, tmp_path / "dst", *options)
 
     with monkeypatch.context() as patch:
@@ -208,6 +211,7 @@ def test_erasure_when_killed_after_publication_and_the_next_command_is_another_t
         "other" if other == "source" else "src",
         "payments" if other == "topics" else "orders",
         "fail" if other == "damage" else "skip",
+        *(["--from-segment-start"] if other == "log start" else []),
     )
     assert found.exit_code == 2
     words = "with other keys or options" if other == "damage" else "from other segments: expected "
