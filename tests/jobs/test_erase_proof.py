@@ -186,7 +186,7 @@ def test_erasure_when_killed_after_publication_then_a_second_run_prints_the_repo
     assert not EraseTarget(tmp_path / "dst").working.exists()
 
 
-@pytest.mark.parametrize("other", ["source", "topics", "damage", "log start"])
+@pytest.mark.parametrize("other", ["source", "topics", "damage", "segments", "log start"])
 def test_erasure_when_killed_after_publication_and_the_next_command_is_another_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
@@ -195,8 +195,8 @@ def test_erasure_when_killed_after_publication_and_the_next_command_is_another_t
     keys = log.write_keys(tmp_path / "keys.txt")
     if other == "damage":
         flip(logs(log.folder)[-1], 70)
-    elif other == "log start":
-        start = int(logs(log.folder)[1].stem)
+    elif other in ("segments", "log start"):
+        start = int(logs(log.folder)[1].stem) if other == "segments" else 1
         (tmp_path / "src" / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
 
     def erase(source: str, topics: str, on_corrupt: str, *more: str) -> Any:
@@ -211,10 +211,11 @@ def test_erasure_when_killed_after_publication_and_the_next_command_is_another_t
         "other" if other == "source" else "src",
         "payments" if other == "topics" else "orders",
         "fail" if other == "damage" else "skip",
-        *(["--from-segment-start"] if other == "log start" else []),
+        *(["--from-segment-start"] if other in ("segments", "log start") else []),
     )
     assert found.exit_code == 2
-    words = "with other keys or options" if other == "damage" else "from other segments: expected "
+    is_option = other in ("damage", "log start")
+    words = "with other keys or options" if is_option else "from other segments: expected "
     assert is_one_line(found.stderr, [f"dst: an earlier run has written it {words}", "name a new folder"])
     assert erase("src", "orders", "skip").exit_code == 0
 
