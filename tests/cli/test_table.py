@@ -254,6 +254,38 @@ def test_table_when_killed_at_its_end_then_the_same_command_succeeds(
     assert "already exists" in again.stderr
 
 
+@pytest.mark.parametrize("other", ["source", "topics", "file"])
+def test_table_when_killed_while_its_state_goes_and_the_next_command_is_another_then_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    make_logs(source, topics=("orders", "payments"), partitions=1, batches=2)
+    out = tmp_path / "t.parquet"
+
+    def kill(*_: object) -> None:
+        raise _KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", kill)
+        with pytest.raises(_KilledError):
+            run("table", source, out, "--topics", "orders")
+    if other == "source":
+        shutil.copytree(source, tmp_path / "other")
+    elif other == "file":
+        out.write_bytes(b"of a user")
+    before = out.read_bytes()
+    result = run(
+        "table",
+        tmp_path / "other" if other == "source" else source,
+        out,
+        "--topics",
+        "payments" if other == "topics" else "orders",
+    )
+    assert result.exit_code == 2
+    assert is_one_line(result.stderr, ["t.parquet: already exists: --force replaces it"]), result.stderr
+    assert out.read_bytes() == before
+    assert {one.name for one in tmp_path.iterdir()} - {"other"} == {"logs", "t.parquet"}
+
+
 def test_table_when_a_state_is_kept_and_the_file_is_another_then_it_is_not_replaced(
     source: Path, tmp_path: Path
 ) -> None:

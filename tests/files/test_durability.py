@@ -131,11 +131,36 @@ def test_log_when_repaired_in_place_then_is_durable_as_are_the_files_that_were_r
     folder: Path, syncs: Syncs
 ) -> None:
     log = damaged_log(folder / "t-0", 3).folder
-    for path in [folder, *folder.rglob("*")]:
-        sync_path(path)
     repair_in_place(log)
     assert list(log.glob("*/old/*.log"))
     assert syncs.lost(folder) == []
+
+
+def _write_unflushed(folder: Path) -> Path:
+    """Write a log whose files are not durable yet."""
+    for path in write_log(folder, batches=40).iterdir():
+        path.write_bytes(path.read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("is_partition", [False, True])
+def test_sound_log_of_a_killed_broker_when_repaired_in_place_then_is_durable(
+    folder: Path, syncs: Syncs, is_partition: bool
+) -> None:
+    """The broker may not have flushed it. The checkpoint and the marker say that it needs no recovery."""
+    log = _write_unflushed(folder / "orders-0")
+    repair_in_place(log if is_partition else folder)
+    sync_path(folder)  # the broker has made the entry of the partition's folder durable
+    assert syncs.lost(folder) == []
+
+
+def test_sound_log_when_repaired_in_place_after_a_clean_shutdown_then_is_not_flushed_again(
+    folder: Path, syncs: Syncs
+) -> None:
+    log = _write_unflushed(folder / "orders-0")
+    (folder / ".kafka_cleanshutdown").touch()
+    repair_in_place(folder)
+    assert {path.name for path in log.glob("*.log")} <= {*syncs.lost(log)}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

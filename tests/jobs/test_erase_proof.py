@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,6 +184,40 @@ def test_erasure_when_killed_after_publication_then_a_second_run_prints_the_repo
     assert again.stdout == first.stdout
     assert "an earlier run has erased and proven it" in again.stderr
     assert not EraseTarget(tmp_path / "dst").working.exists()
+
+
+@pytest.mark.parametrize("other", ["source", "topics", "damage", "segments", "log start"])
+def test_erasure_when_killed_after_publication_and_the_next_command_is_another_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    log = Log(tmp_path / "src" / "orders-0", 2, segment_bytes=20_000)
+    Log(tmp_path / "src" / "payments-0", 2)
+    keys = log.write_keys(tmp_path / "keys.txt")
+    if other == "damage":
+        flip(logs(log.folder)[-1], 70)
+    elif other in ("segments", "log start"):
+        start = int(logs(log.folder)[1].stem) if other == "segments" else 1
+        (tmp_path / "src" / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
+
+    def erase(source: str, topics: str, on_corrupt: str, *more: str) -> Any:
+        options = ("--keys", keys, "--topics", topics, "--on-corrupt", on_corrupt, "--jobs", 1, *more)
+        return run("erase", tmp_path / source, tmp_path / "dst", *options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EraseTarget, "remove_state", lambda _: None)
+        assert erase("src", "orders", "skip").exit_code == 0
+    shutil.copytree(tmp_path / "src", tmp_path / "other")
+    found = erase(
+        "other" if other == "source" else "src",
+        "payments" if other == "topics" else "orders",
+        "fail" if other == "damage" else "skip",
+        *(["--from-segment-start"] if other in ("segments", "log start") else []),
+    )
+    assert found.exit_code == 2
+    is_option = other in ("damage", "log start")
+    words = "with other keys or options" if is_option else "from other segments: expected "
+    assert is_one_line(found.stderr, [f"dst: an earlier run has written it {words}", "name a new folder"])
+    assert erase("src", "orders", "skip").exit_code == 0
 
 
 def test_erasure_when_unfinished_with_other_keys_then_refused_without_force(tmp_path: Path) -> None:

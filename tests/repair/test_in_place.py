@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from kafkafmt._util.directory_lock import DirectoryLockedError
-from kafkafmt.jobs.repair import repair, repair_in_place
+from kafkafmt.jobs.repair import RepairError, repair, repair_in_place
 from kafkafmt.jobs.repair.partition import PartitionWriter
+from log.samples import batch
 from repair.damaged import damaged_log
 
 _KILLED = 77
@@ -85,6 +86,97 @@ def test_repair_when_killed_before_any_step_then_the_next_one_ends_it_and_no_rep
         assert not before.values() - _contents(folder).keys(), f"killed before call {calls}"
         assert not (folder / ".kafkafmt-repair").exists()
     assert 10 < calls < 199
+
+
+def _append_as_a_broker(folder: Path) -> bytes:
+    """Append a batch to the last segment of a folder, and return the batch."""
+    appended = batch(10**6, 1)
+    with max(folder.glob("*.log")).open("ab") as file:
+        file.write(appended)
+    return appended
+
+
+def _has_batch(folder: Path, batch: bytes) -> bool:
+    return any(batch in path.read_bytes() for path in folder.glob("*.log"))
+
+
+@pytest.mark.full
+def test_repair_when_a_broker_has_appended_since_one_was_killed_then_the_log_keeps_the_batch(
+    tmp_path: Path,
+) -> None:
+    refused = 0
+    for calls in range(200):
+        folder = damaged_log(tmp_path / f"{calls}" / "t-0", 3).folder
+        if _repair_until_killed(folder, calls) == 0:
+            break
+        appended = _append_as_a_broker(folder)
+        try:
+            repair_in_place(folder)
+        except RepairError:
+            refused += 1
+        assert _has_batch(folder, appended), f"killed before call {calls}"
+    assert refused > 2
+
+
+def test_repair_when_a_broker_has_appended_since_one_failed_then_refused_and_nothing_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _half_repaired(tmp_path / "t-0", monkeypatch)
+    appended = _append_as_a_broker(folder)
+    log, before = max(folder.glob("*.log")), _files(folder)
+    with pytest.raises(RepairError) as caught:
+        repair_in_place(folder)
+    message = str(caught.value)
+    assert message.startswith(
+        f"{log}: changed since, as by a broker: expected {log.stat().st_size - len(appended)} "
+    )
+    assert f"found {log.stat().st_size} bytes of " in message
+    assert _files(folder) == before
+    (folder / ".kafkafmt-repair").rename(tmp_path / "elsewhere")  # as the message says
+    repair_in_place(folder)
+    assert _has_batch(folder, appended)
+    assert not repair_in_place(folder).partitions[0].is_changed
+
+
+@pytest.mark.parametrize("change", ["made", "removed"])
+def test_repair_when_a_broker_has_made_or_removed_a_file_since_one_failed_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    folder = _half_repaired(tmp_path / "t-0", monkeypatch)
+    new = folder / ".kafkafmt-repair" / "new"
+    if change == "made":
+        path = min({folder / one.name for one in new.iterdir()} - {*folder.iterdir()})
+        path.write_bytes(b"index")
+    else:
+        path = max(folder.glob("*.log"))
+        path.unlink()
+    with pytest.raises(RepairError, match="no file") as caught:
+        repair_in_place(folder)
+    assert str(path) in str(caught.value)
+
+
+def test_repair_when_another_version_was_killed_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 0.1.0 wrote the names of the removed files only."""
+    folder = _half_repaired(tmp_path / "t-0", monkeypatch)
+    (folder / ".kafkafmt-repair" / "removed").write_text("[]")
+    with pytest.raises(RepairError, match="removed: written by another version"):
+        repair_in_place(folder)
+
+
+def _half_repaired(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose repair has failed after it was committed, and before it has replaced a file."""
+    damaged_log(folder, 3)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", fail)
+        with pytest.raises(OSError, match="No space left"):
+            repair_in_place(folder)
+    return folder
 
 
 def test_repair_when_the_disk_is_full_then_nothing_is_changed_or_left(

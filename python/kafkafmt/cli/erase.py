@@ -158,7 +158,7 @@ def erase(
     erased = EraseTarget(target.resolve())
     with erased.locked(source):
         if erased.is_published:
-            erased.ensure_published_with(options)
+            erased.ensure_published_with(options, source, topics, from_segment_start=from_segment_start)
             notify(f"{target}: an earlier run has erased and proven it")
         else:
             tasks = erased.plan(source, topics, from_segment_start=from_segment_start)

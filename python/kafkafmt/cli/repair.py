@@ -72,7 +72,7 @@ def repair(
 
     With --in-place only wrong files are replaced. The replaced ones stay in .kafkafmt-repaired-1 in the folder of the
     partition, which brokers ignore: remove it when it is no longer needed. The log directory is locked as by a broker.
-    If a run is killed, the next one completes it.
+    If a run is killed, the next one completes it, or refuses if a broker has changed the files since.
 
     For a URI as DST, the files are written below $TMPDIR first, which needs as much space. While they are uploaded, and
     after a kill, DST has kafkafmt-incomplete.json, and readers refuse it. The next run begins again.

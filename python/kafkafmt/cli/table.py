@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -162,13 +162,12 @@ def table(
         raise TableError(f"{target}: already exists: a folder, expected the name of a new file")
     with source_errors(source), memory_errors(), lock_surroundings(target):
         path = state_path or target.with_name(f"{target.name}.state")
-        was_finished = TableState.finish_removal(path) and target.is_file() and not force
+        was_finished = engine == "local" and not force and TableState.was_finished(path, target)
+        if not was_finished:
+            TableState.finish_removal(path)
         is_ours = engine == "local" and TableState.wrote(path, target)
-        is_there = os.path.lexists(target) and not (force or was_finished or is_ours)
-        if is_there:
-            raise TableError(
-                f"{target}: already exists: --force replaces it, expected the name of a new file"
-            )
+        if os.path.lexists(target) and not (force or was_finished or is_ours):
+            raise _exists_error(target)
         if not was_finished:
             ensure_can_stage(target)
         selection = Selection.of_options(source, **selected)
@@ -177,12 +176,8 @@ def table(
             memory_bytes = memory_bytes or _SPARK_MEMORY
             assert isinstance(chosen, SelectedLogs)
             summary = _on_spark(chosen, selection, target, memory_bytes, master)
-        elif was_finished:  # an earlier run wrote OUT, and was killed while it removed its state
-            memory_bytes = memory_bytes or DEFAULT_MEMORY
-            summary = {**_found(target), **chosen.summary}
         else:
             memory_bytes = memory_bytes or DEFAULT_MEMORY
-            _ensure_extras()
             open_state = partial(
                 TableState,
                 source=chosen.name,
@@ -191,14 +186,20 @@ def table(
                 from_segment_start=selection.from_segment_start,
                 times=selection.times,
             )
-            plan = plan_for(memory_bytes, 1, 1, store_kind=kind, source=chosen.kind, threads=threads)
-            work = TableWork(chosen, plan, open_state, group is not None, commit_interval)
-            with open_state(path, threads=threads) as state:
-                summary = _update(work, state, chosen, target, _Shown(is_verbose=verbose, follows=follows))
-                if state_path is None:
-                    state.remove()
-                else:
-                    state.note_written(None)
+            if was_finished:
+                with _ended_state(path, target, partial(open_state, threads=threads)):
+                    summary = {**_found(target), **chosen.summary}
+            else:
+                _ensure_extras()
+                plan = plan_for(memory_bytes, 1, 1, store_kind=kind, source=chosen.kind, threads=threads)
+                work = TableWork(chosen, plan, open_state, group is not None, commit_interval)
+                with open_state(path, threads=threads) as state:
+                    shown = _Shown(is_verbose=verbose, follows=follows)
+                    summary = _update(work, state, chosen, target, shown)
+                    if state_path is None:
+                        state.remove()
+                    else:
+                        state.note_written(None)
     summary = {
         **summary,
         "memory_bytes": memory_bytes,
@@ -237,6 +238,25 @@ def _ensure_extras() -> None:
 def _report_null_keys(count: int) -> None:
     if count:
         notify(f"left out: {in_words(count, 'record')} without a key")
+
+
+def _exists_error(target: Path) -> TableError:
+    return TableError(f"{target}: already exists: --force replaces it, expected the name of a new file")
+
+
+@contextmanager
+def _ended_state(path: Path, target: Path, open_state: Callable[[Path], TableState]) -> Iterator[None]:
+    """Remove, after the block, the state of a run that wrote OUT, and was killed while it removed its state.
+
+    Raises TableError if that was the table of another source or of other options.
+    """
+    try:
+        open_state(TableState.removed_path(path)).close()
+    except TableError:
+        TableState.finish_removal(path)
+        raise _exists_error(target) from None
+    yield
+    TableState.finish_removal(path)
 
 
 def _found(target: Path) -> dict[str, Any]:

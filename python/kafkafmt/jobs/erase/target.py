@@ -27,8 +27,16 @@ from kafkafmt._util.files import make_folder, publish, replace_file, sync_path
 from kafkafmt._util.locks import locked_file
 from kafkafmt.jobs.erase.batches import COUNTS
 from kafkafmt.jobs.erase.options import EraseOptions, settings_of
-from kafkafmt.jobs.rewrite import RewriteError, SegmentTask, ensure_folders, plan_segments, read_sidecar
+from kafkafmt.jobs.rewrite import (
+    RewriteError,
+    SegmentTask,
+    ensure_folders,
+    is_log_start_carried,
+    plan_segments,
+    read_sidecar,
+)
 from kafkafmt.log import partition_metadata
+from kafkafmt.log.checkpoints import LogStartOffsets
 from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_INI
 from kafkafmt.log.topics import Topics
@@ -101,15 +109,37 @@ class EraseTarget:
             for name, size in (one or {"targets": {"": -1}})["targets"].items()
         )
 
-    def ensure_published_with(self, options: EraseOptions) -> None:
-        """Raise RewriteError if the run that has published the result had other keys or options."""
-        wanted = settings_of(options)
-        for path in self.state.glob(f"*/*{_SIDECAR_SUFFIX}"):
-            found = read_sidecar(path)
-            if found is not None and any(found.get(name) != value for name, value in wanted.items()):
+    def ensure_published_with(
+        self,
+        options: EraseOptions,
+        source: StoragePath,
+        topics: Topics = None,
+        *,
+        from_segment_start: bool = False,
+    ) -> None:
+        """Raise RewriteError if the run that has published the result had other segments, keys or options."""
+        tasks = self._tasks(source, self.path, topics, from_segment_start)
+        expected = {task.sidecar: str(task.segment.path) for task in tasks}
+        sidecars: dict[StoragePath, dict[str, Any]] = {
+            path: read_sidecar(path) or {} for path in self.state.glob(f"*/*{_SIDECAR_SUFFIX}")
+        }
+        found = {path: one.get("source") for path, one in sidecars.items()}
+        for path in sorted({*expected, *found}, key=str):
+            segment, written = expected.get(path), found.get(path)
+            if segment != written:
                 raise RewriteError(
-                    f"{self.path}: an earlier run has written it with other keys or options: name a new folder"
+                    f"{self.path}: an earlier run has written it from other segments: "
+                    f"expected {segment or 'none'}, found {written or 'none'}: name a new folder"
                 )
+        wanted, log_starts = settings_of(options), LogStartOffsets()
+        has_options = all(is_log_start_carried(task, log_starts) for task in tasks) and all(
+            {**one, **wanted} == one and (not one.get("damage") or options.on_corrupt == "skip")
+            for one in sidecars.values()
+        )
+        if not has_options:
+            raise RewriteError(
+                f"{self.path}: an earlier run has written it with other keys or options: name a new folder"
+            )
 
     def plan(
         self, source: StoragePath, topics: Topics = None, *, from_segment_start: bool = False
@@ -123,9 +153,14 @@ class EraseTarget:
             ensure_new(self.path, _COMMAND)
         elif self.path.exists() and any(self.path.iterdir()):
             raise RewriteError(f"{self.path}: expected a new or an empty folder, found files in it")
+        return self._tasks(source, self.log, topics, from_segment_start)
+
+    def _tasks(
+        self, source: StoragePath, target: StoragePath, topics: Topics, from_segment_start: bool
+    ) -> list[SegmentTask]:
         return plan_segments(
             source,
-            self.log,
+            target,
             topics,
             _SIDECAR_SUFFIX,
             sidecar_root=self.state,

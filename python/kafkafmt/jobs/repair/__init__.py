@@ -16,8 +16,9 @@ the offsets; brokers and consumers accept gaps. All other files are made from th
 | `running.py` | repairs into a new folder, or in place |
 """
 
+from kafkafmt.jobs.repair.errors import RepairError
 from kafkafmt.jobs.repair.report import LostRange, PartitionReport, RepairReport
-from kafkafmt.jobs.repair.running import RepairError, repair, repair_in_place, size_in_bytes
+from kafkafmt.jobs.repair.running import repair, repair_in_place, size_in_bytes
 
 __all__ = [
     "LostRange",

@@ -57,6 +57,11 @@ class DirectoryFiles:
     def __init__(self, source: StoragePath, target: Path | None, report: RepairReport) -> None:
         self._source, self._target, self._report = source, target, report
 
+    def has_clean_shutdown(self) -> bool:
+        """Whether a broker has shut down cleanly, and so has flushed all logs."""
+        marker = read_if_there(self._source / CLEAN_SHUTDOWN)
+        return marker is not None and _is_sound(parse_clean_shutdown, marker, CLEAN_SHUTDOWN)
+
     def begin(self, changing: TopicPartition) -> None:
         """Before a partition changes in place: if a broker starts in between, it recovers the whole log."""
         if self._target is None:

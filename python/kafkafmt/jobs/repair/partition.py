@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkafmt._util.files import naming_errors, write_durably
+from kafkafmt._util.files import naming_errors, sync_path, write_durably
 from kafkafmt.jobs.repair.epochs import EpochTracker, epochs_to_bytes
 from kafkafmt.jobs.repair.losses import Coverage
 from kafkafmt.jobs.repair.plan import KeptSegment, PartitionPlan, plan_partition
@@ -117,6 +117,14 @@ def scan_partition(
             report.mended.append(f"{file.path.name}: renamed to {segment_file_name(segment.base_offset)}")
     findings = {file.path.name: file.index_findings for file in files if file.index_findings}
     return ScannedPartition(folder, topic_partition, plan, report, findings, frozenset(left_out))
+
+
+def sync_partition(folder: Path) -> None:
+    """Make the files of a partition and their names durable: a broker that was killed may not have flushed them."""
+    for path in files_of(folder):
+        if _read_is_possible(path):
+            sync_path(path)
+    sync_path(folder)
 
 
 class PartitionWriter:

@@ -21,10 +21,10 @@ from kafkafmt._util.directory_lock import (
     lock_surroundings,
 )
 from kafkafmt._util.files import make_folder, sync_path
-from kafkafmt._util.user_errors import UserError
 from kafkafmt.jobs.repair.directory import DirectoryFiles, LogBounds
+from kafkafmt.jobs.repair.errors import RepairError
 from kafkafmt.jobs.repair.in_place import FolderChange, finish_change
-from kafkafmt.jobs.repair.partition import PartitionWriter, ScannedPartition, scan_partition
+from kafkafmt.jobs.repair.partition import PartitionWriter, ScannedPartition, scan_partition, sync_partition
 from kafkafmt.jobs.repair.report import RepairReport
 from kafkafmt.jobs.repair.scan import Progress, files_of, log_files
 from kafkafmt.jobs.rewrite import is_within
@@ -37,10 +37,6 @@ from kafkafmt.types import TopicPartition
 _Path = TypeVar("_Path", Path, RemotePath, Path | RemotePath)
 
 _COMMAND = "repair"
-
-
-class RepairError(UserError):
-    """The source or the target cannot be used for a repair."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,8 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
     The folder of each changed partition keeps the replaced files in `.kafkafmt-repaired-<number>`, which brokers
     ignore. The log directory is locked as by a broker. A run that was killed is completed by the next one.
 
-    Raises as `repair`, and DirectoryLockedError if a broker or another writer uses the log directory.
+    Raises as `repair`, and DirectoryLockedError if a broker or another writer uses the log directory. Raises
+    RepairError if files that a killed run was to replace have changed since.
     """
     found, report = _Source.of(_linked_partition(source)), RepairReport()
     with _locked(found):
@@ -145,8 +142,11 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
                 report.notes.append(f"{folder}: completed a repair that was killed")
                 report.backups.append(str(backup))
         files = None if found.directory is None else DirectoryFiles(found.directory, found.directory, report)
+        is_flushed = files is not None and files.has_clean_shutdown()
         bounds, ids = {}, found.topic_ids()
         for folder, partition in found.folders.items():
+            if not is_flushed:
+                sync_partition(folder)
             scanned = scan_partition(folder, partition, deep=deep, progress=progress)
             report.partitions.append(scanned.report)
             change = FolderChange(folder)

@@ -6,6 +6,7 @@
 """
 
 from kafkafmt.jobs.rewrite.attempts import rewrite_segment, split_unchanged
+from kafkafmt.jobs.rewrite.log_starts import is_log_start_carried
 from kafkafmt.jobs.rewrite.processes import run_in_processes
 from kafkafmt.jobs.rewrite.runs import Run, RunDescription, writing_to
 from kafkafmt.jobs.rewrite.segment import SegmentRewrite
@@ -31,6 +32,7 @@ __all__ = [
     "SegmentTask",
     "ensure_folders",
     "intact_ranges",
+    "is_log_start_carried",
     "is_within",
     "plan_segments",
     "read_sidecar",

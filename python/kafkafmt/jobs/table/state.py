@@ -6,7 +6,8 @@ other options is refused, as its records would be incomplete.
 
 Before the table's Parquet file is renamed to its name, `table.json` records the identity of that file. If a run is
 killed after the rename, the next run recognizes the file as its own, and may replace it. A state is renamed before it
-is removed, so a killed removal leaves no incomplete state.
+is removed, so a killed removal leaves no incomplete state. `table.json` is removed last: until then the next run
+knows of which table the file is.
 """
 
 from __future__ import annotations
@@ -135,13 +136,22 @@ class TableState(Closing):
         return path.with_name(f".{path.name}.removed.tmp")
 
     @classmethod
-    def finish_removal(cls, path: Path) -> bool:
-        """Remove the rest of a state whose removal was interrupted. Returns whether there was one."""
+    def was_finished(cls, path: Path, target: Path) -> bool:
+        """Whether a run wrote the file at `target`, and was killed while it removed its state at `path`."""
+        return cls.wrote(cls.removed_path(path), target)
+
+    @classmethod
+    def finish_removal(cls, path: Path) -> None:
+        """Remove the rest of a state whose removal was interrupted, if there is one."""
         removed = cls.removed_path(path)
         if not removed.is_dir():
-            return False
+            return
+        for entry in removed.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != _FILE_NAME:
+                entry.unlink()
         shutil.rmtree(removed)
-        return True
 
     def remove(self) -> None:
         """Rename the folder and remove it, so that an interrupted removal leaves no state. The store must be closed."""
