@@ -83,12 +83,18 @@ def test_listing_when_it_fails_once_then_known_topics_are_kept_and_the_next_call
     create_log(tmp_path / "b-0")
     os.utime(tmp_path, (1, 1))  # the directory does not change any more
 
+    calls = []
+
     def too_many_open_files(folders: FollowedFolders, **_: object) -> None:
+        calls.append(folders)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(tmp_path))
 
     with monkeypatch.context() as patched, logged_events("kafkafmt.serve.catalog") as logged:
         patched.setattr(FollowedFolders, "refresh", too_many_open_files)
+        patched.setattr("kafkafmt.serve.catalog._SEARCH_PAUSE", 10**9)
         assert topics(catalog) == topics(catalog) == {"a": [0]}
+        assert len(calls) == 1, "the next one is due after a pause"
+        catalog._retry_due_ns = 0
     (error,) = logged
     assert (error["log_level"], error["event"].partition(":")[0]) == (
         "error",

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from endpoints.raw_client import RawClient
 from endpoints.served import Served
-from kafkafmt.log.appender import create_log
+from kafkafmt.log.appender import LogAppender, create_log
 from kafkafmt.log.growing_segment import GrowingSegment
 from serve.produced import LEADER, batch, error_code, produce
 
@@ -71,6 +72,23 @@ def test_batch_when_its_flush_has_failed_and_the_log_was_closed_then_is_not_conf
         assert error_code(client, produce(batch(), first=1), VERSION) == NO_ERROR
         for again in (data, batch()):
             assert error_code(client, produce(again), VERSION) == STORAGE_ERROR
+
+
+def test_refusals_when_there_are_many_then_the_kept_error_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_next_flush(tmp_path / "t-0", monkeypatch)
+    with LogAppender(tmp_path / "t-0") as log:
+        log.append(batch())
+        with pytest.raises(OSError, match="Input/output error"):
+            log.flush()
+        frames = []
+        for _ in range(3):
+            with pytest.raises(OSError, match="Input/output error"):
+                log.append(batch())
+            assert log.failure is not None
+            frames.append(len(traceback.extract_tb(log.failure.__traceback__)))
+        assert len(set(frames)) == 1
 
 
 FLUSHES_FAIL = """

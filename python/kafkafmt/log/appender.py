@@ -237,8 +237,8 @@ class LogAppender(Closing):
 
     def _ensure_open(self) -> None:
         self._ensure_not_closed()
-        if self._failure is not None:
-            raise self._failure
+        if (failure := self._failure) is not None:  # a new error: the traceback of one that is kept grows
+            raise OSError(failure.errno, failure.strerror, failure.filename)
 
     def _ensure_not_closed(self) -> None:
         if self._is_closed:

@@ -249,7 +249,7 @@ class Catalog:
         self._hidden: set[str] = set()
         self._without_id: dict[str, None] = {}  # names; those searched last are at the end
         self._ids_due_ns = 0
-        self._empty_due_ns = 0
+        self._empty_due_ns = self._retry_due_ns = 0
         self._limited_log = RateLimitedLog()
         self._is_remote = isinstance(path, RemotePath)
         self._listing = asyncio.Lock()
@@ -341,7 +341,7 @@ class Catalog:
 
     def _refresh(self) -> None:
         """List the folders if the directory has changed. `update` does that for a remote one, except at first."""
-        if self._stamp is None or not self._is_remote:
+        if (self._stamp is None or not self._is_remote) and time.monotonic_ns() >= self._retry_due_ns:
             with self._keeping_topics():
                 self._list_if_due()
 
@@ -351,10 +351,13 @@ class Catalog:
 
     @contextlib.contextmanager
     def _keeping_topics(self) -> Iterator[None]:
-        """Log an OSError of a listing."""
+        """Log an OSError of a listing. The next one is due after a pause."""
+        begun = time.monotonic_ns()
         try:
             yield
         except OSError as error:
+            ended = time.monotonic_ns()
+            self._retry_due_ns = ended + (ended - begun) * _SEARCH_PAUSE
             event = "the log directory cannot be listed: only the topics known so far are served"
             self._limited_log.write(_log.error, str(error), event, error=str(error))
 

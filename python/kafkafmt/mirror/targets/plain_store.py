@@ -114,16 +114,15 @@ class PlainStore(SegmentStore):
         """Write the source's topics to `topics.ini`. Returns the configurations by the source's names."""
         if again or any(self._prepared.get(name) != topic for name, topic in topics.items()):
             known = read_topic_configs(self._path)
-            changed, unknown = dict(known), []
+            changed, own, unknown = dict(known), dict[str, TopicConfig](), []
             try:
                 for name, topic in topics.items():
                     target = self._names.target(name)
                     if not topic.is_known and target not in changed:
                         unknown.append(target)
-                    changed[target] = self._topics[target] = self._settings.topic_config(
-                        target, topic, changed
-                    )
+                    changed[target] = own[target] = self._settings.topic_config(target, topic, changed)
                 self._write_topics(known, changed)
+                self._topics |= own
             except IniError:
                 raise
             except ValueError as error:

@@ -136,8 +136,10 @@ class PartitionWriter:
         if log is not None and not log.is_in_place:
             raise _LogReplacedError
         if log is None:
-            if folder in self._failures:
-                raise self._failures[folder]
+            if (
+                failure := self._failures.get(folder)
+            ) is not None:  # a new error: its traceback has the request
+                raise OSError(failure.errno, failure.strerror, failure.filename)
             if not folder.exists():  # the appender would create it
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
             log = self._log = LogAppender(folder, segment_bytes=settings.segment_bytes)
@@ -208,8 +210,8 @@ class Writers:
         errors = [await self._close(writer) for writer in list(self._writers.values())]
         self._threads.shutdown()
         for error in (*self._failures.values(), *errors):
-            if error is not None:
-                raise error
+            if error is not None:  # whatever the system calls it, the disk fails
+                raise OSError(errno.EIO, error.strerror, error.filename)
 
     async def _close_unused(self) -> None:
         excess = len(self._writers) - self._max_open
