@@ -203,7 +203,7 @@ class Transactions(TransactionState):
     def next_request(self, has_incomplete: Callable[[], bool]) -> TransactionRequest | None:
         """Take the request to send next.
 
-        has_incomplete: returns whether batches wait or are in flight. It is called once the end of a transaction is next.
+        has_incomplete: returns whether batches wait or are in flight; called once the end of a transaction is next.
 
         After an abortable error requests fail, but for one that may have begun the transaction: its response tells
         whether the coordinator must end it.
