@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -13,7 +14,7 @@ from file_systems import CountingHandler, far
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs
 from kafkafmt.memory import MemoryBudget
 from kafkafmt.mirror.options import MirrorOptions
-from kafkafmt.mirror.protocols import SourceTopic
+from kafkafmt.mirror.protocols import FROM_START, SourceTopic
 from kafkafmt.mirror.sealing import Sealing
 from kafkafmt.mirror.statistics import Statistics
 from kafkafmt.mirror.targets.plain_store import PlainStore
@@ -153,6 +154,17 @@ def test_position_when_the_last_segment_has_an_index_then_few_of_its_bytes_are_r
     assert PlainStore(options).resume_offset(PARTITION) == 400
     assert [*logs(folder).values()] == [sum(map(len, data))]
     assert sum(size for _, size in handler.reads) < sum(map(len, data)) // 8
+
+
+@pytest.mark.parametrize(("beginning", "resumed"), [("earliest", None), ("latest", FROM_START)])
+def test_empty_partition_when_the_mirror_was_killed_then_the_next_one_begins_where_it_began(
+    target: Callable[[str], SealedTarget], tmp_path: Path, beginning: Any, resumed: int | None
+) -> None:
+    path = RemotePath(RemoteStorage(fs.LocalFileSystem(), "far://"), str(tmp_path / "store"))
+    store = PlainStore(MirrorOptions(tmp_path / "source", path, beginning=beginning))
+    assert store.resume_offset(PARTITION) is None
+    store.begin(PARTITION, 0)
+    assert target("next").resume_offset(PARTITION) == resumed
 
 
 def prepare(target: SealedTarget, name: str) -> None:

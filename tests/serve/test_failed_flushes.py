@@ -97,7 +97,7 @@ from kafkafmt.cli import main
 from kafkafmt.log.growing_segment import GrowingSegment
 
 def fail(segment):
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 GrowingSegment.flush = fail
 main()
@@ -118,4 +118,4 @@ def test_serve_when_the_last_flush_fails_then_ends_with_status_1_and_one_line(tm
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
     segment = tmp_path / "t-0" / f"{0:020}.log"
-    assert (process.returncode, errors.splitlines()[-1]) == (1, f"kafkafmt: {segment}: Input/output error")
+    assert (process.returncode, errors.splitlines()[-1]) == (1, f"kafkafmt: {segment}: Read-only file system")

@@ -1,9 +1,9 @@
 """The command line: `kafkafmt` and its commands, one module each.
 
-A command returns its exit status: 0, or 1 if it found damage, a segment failed, a disk fails, or the machine lacks
-memory, disk or open files. A user's mistake ends with status 2 and one line on standard error. A traceback is a bug. If
-the reader of a pipe closes it early, the command ends without a message, and with the status of a program that SIGPIPE
-ends: it may not have done all, and what it found is not known.
+A command returns its exit status: 0, or 1 if it found damage, a segment failed, or the machine lacks memory, disk or
+open files. A user's mistake ends with status 2 and one line on standard error. A traceback is a bug. If the reader of a
+pipe closes it early, the command ends without a message, and with the status of a program that SIGPIPE ends: it may not
+have done all, and what it found is not known.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from kafkafmt.errors import KafkaFormatError
 
 __all__ = ["main"]
 
-# Errors that are no fault of the arguments: the machine lacks room on a disk or open files, or a disk fails.
-_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EIO)
+# What the machine lacks, which is no fault of the arguments: room on a disk, or open files.
+_EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
 
 
 class _OneLineErrors(GroupedCommands):
@@ -83,7 +83,7 @@ class _OneLineErrors(GroupedCommands):
             status = _fail(str(error))
         except OSError as error:
             message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            status = _fail(message, 1 if error.errno in _MACHINE_ERRORS else 2)
+            status = _fail(message, 1 if error.errno in _EXHAUSTED else 2)
         except MemoryError as error:
             status = _fail(": ".join(("out of memory", *filter(None, [" ".join(str(error).split())]))), 1)
         sys.exit(status)

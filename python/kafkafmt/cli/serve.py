@@ -21,7 +21,7 @@ from kafkafmt.cli.options import (
     options,
     zstd_fallback_option,
 )
-from kafkafmt.cli.output import echo
+from kafkafmt.cli.output import echo, notify
 from kafkafmt.cli.server_options import (
     connections_per_ip_option,
     downconversion_codec_option,
@@ -195,6 +195,7 @@ def serve(
     with needs("serve", "serve"):
         import structlog
 
+        from kafkafmt.serve.producing.writers import UnflushedLogError
         from kafkafmt.serve.running import run
         from kafkafmt.server.structured_logging import configure_logs
 
@@ -227,7 +228,11 @@ def serve(
         for event, about in _warnings(asked, sasl_users):
             structlog.get_logger().warning(event, **about)
 
-    run(asked, on_listening)
+    try:
+        run(asked, on_listening)
+    except UnflushedLogError as error:
+        notify(f"kafkafmt: {error.filename}: {error.strerror}")
+        return 1
     return 0
 
 

@@ -38,7 +38,7 @@ from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, Segment, is_segmen
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_FILE
 from kafkafmt.log.topic_configs import TopicConfig, read_topic_configs, topic_configs_text
 from kafkafmt.mirror.errors import MirrorError
-from kafkafmt.mirror.protocols import PartitionError, SourceTopic
+from kafkafmt.mirror.protocols import FROM_START, PartitionError, SourceTopic
 from kafkafmt.mirror.targets.missing_markers import ensure_markers
 from kafkafmt.mirror.targets.positions import FILE_NAME as POSITION_FILE
 from kafkafmt.mirror.targets.sealed import SegmentConflictError, SegmentStore
@@ -107,6 +107,7 @@ class PlainStore(SegmentStore):
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._is_committed = options.is_committed
+        self._begins_at_start = options.beginning == "earliest" and options.times.start_ms is None
         self._segment_age_seconds = options.sealing.interval
         self._without_segment: dict[TopicPartition, _EmptyLog] = {}
 
@@ -173,7 +174,7 @@ class PlainStore(SegmentStore):
             self._positions[topic_partition] = position
             if position[0] == end and position[1] > end:
                 return position[1]
-        return end or None
+        return FROM_START if position == (0, 0) and not end else end or None
 
     def producers(self, topic_partition: TopicPartition) -> ProducerStates:
         self._without_segment.pop(topic_partition, None)  # its first segment is opened
@@ -186,7 +187,8 @@ class PlainStore(SegmentStore):
         if topic_partition in self._without_segment:
             due_at = self._without_segment[topic_partition].due_at
             self._without_segment[topic_partition] = _EmptyLog(due_at, position)
-        if not end and position:
+        # Without the position, the next run would begin elsewhere if it is killed before a segment is stored.
+        if not end and (position or not self._begins_at_start):
             self._keep(topic_partition, position)
 
     def put(self, segment: SealedSegment, earlier: Future[None] | None) -> None:

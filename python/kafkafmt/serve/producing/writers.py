@@ -48,6 +48,10 @@ class Appended(NamedTuple):
     log_append_time: int = _NO_TIME
 
 
+class UnflushedLogError(OSError):
+    """A log that producers have appended to could not be flushed. It may lack records."""
+
+
 class _LogReplacedError(Exception):
     """The log that is open is not in its folder any more."""
 
@@ -205,13 +209,13 @@ class Writers:
     async def close(self) -> None:
         """Close all logs, which makes them durable.
 
-        Raises the first OSError after that, also if it is of an earlier flush: records may be lost.
+        Raises UnflushedLogError for the first error after that, also if it is of an earlier flush.
         """
         errors = [await self._close(writer) for writer in list(self._writers.values())]
         self._threads.shutdown()
         for error in (*self._failures.values(), *errors):
-            if error is not None:  # whatever the system calls it, the disk fails
-                raise OSError(errno.EIO, error.strerror, error.filename)
+            if error is not None:
+                raise UnflushedLogError(error.errno, error.strerror, error.filename)
 
     async def _close_unused(self) -> None:
         excess = len(self._writers) - self._max_open
