@@ -59,7 +59,10 @@ def run_in_processes(
             yield failed(task, _worker_killed())
     finally:
         stop.set()
+        processes = list((executor._processes or {}).values())
         executor.shutdown(cancel_futures=True)
+        for process in processes:  # one that was started while the pool broke waits for tasks for ever
+            process.terminate()
 
 
 def _submitted(executor: ProcessPoolExecutor, tasks: Sequence[SegmentTask]) -> dict[Future[Any], SegmentTask]:

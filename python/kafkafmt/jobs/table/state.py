@@ -17,7 +17,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from kafkafmt._util.closing import Closing
@@ -138,20 +138,31 @@ class TableState(Closing):
     @classmethod
     def was_finished(cls, path: Path, target: Path) -> bool:
         """Whether a run wrote the file at `target`, and was killed while it removed its state at `path`."""
-        return cls.wrote(cls.removed_path(path), target)
+        removed, last = cls.removed_path(path), cls._last_path(path)
+        if last.exists():
+            removed.mkdir(exist_ok=True)
+            last.rename(removed / _FILE_NAME)
+        return cls.wrote(removed, target)
+
+    @classmethod
+    def _last_path(cls, path: Path) -> Path:
+        """Return the name of `table.json` once nothing else is left: one step removes it."""
+        return cls.removed_path(path).with_suffix(".json.tmp")
 
     @classmethod
     def finish_removal(cls, path: Path) -> None:
         """Remove the rest of a state whose removal was interrupted, if there is one."""
-        removed = cls.removed_path(path)
-        if not removed.is_dir():
-            return
-        for entry in removed.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            elif entry.name != _FILE_NAME:
-                entry.unlink()
-        shutil.rmtree(removed)
+        removed, last = cls.removed_path(path), cls._last_path(path)
+        if removed.is_dir():
+            for entry in removed.iterdir():
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                elif entry.name != _FILE_NAME:
+                    entry.unlink()
+            with suppress(FileNotFoundError):
+                (removed / _FILE_NAME).rename(last)
+            removed.rmdir()
+        last.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Rename the folder and remove it, so that an interrupted removal leaves no state. The store must be closed."""
