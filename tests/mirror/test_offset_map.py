@@ -229,14 +229,20 @@ def test_changes_that_could_not_be_saved_are_saved_the_next_time(tmp_path: Path)
     assert store.load(PARTITION) == [MappedRange(0, 0, 20)]
 
 
-def test_map_when_it_was_truncated_and_is_forgotten_before_that_is_confirmed_then_is_truncated_when_it_is_loaded(
-    tmp_path: Path,
-) -> None:
-    store = FileOffsetMapStore(tmp_path / "offsets.sqlite", "here")
+def saved_map(folder: Path) -> tuple[FileOffsetMapStore, OffsetMap]:
+    """A map whose partition has 30 records, which are durable, and its store."""
+    store = FileOffsetMapStore(folder / "offsets.sqlite", "here")
     offsets = OffsetMap(store)
     added(offsets.partition(PARTITION), [(0, 0, 30)])
     offsets.save()
     offsets.confirm()
+    return store, offsets
+
+
+def test_map_when_it_was_truncated_and_is_forgotten_before_that_is_confirmed_then_is_truncated_when_it_is_loaded(
+    tmp_path: Path,
+) -> None:
+    store, offsets = saved_map(tmp_path)
     saved = store.load(PARTITION)
     offsets.truncate(PARTITION, 10)
     offsets.save()
@@ -255,11 +261,7 @@ def test_map_when_it_was_truncated_and_is_forgotten_before_that_is_confirmed_the
 def test_map_when_the_transaction_with_its_truncation_was_aborted_then_a_later_confirmation_is_not_of_it(
     tmp_path: Path,
 ) -> None:
-    store = FileOffsetMapStore(tmp_path / "offsets.sqlite", "here")
-    offsets = OffsetMap(store)
-    added(offsets.partition(PARTITION), [(0, 0, 30)])
-    offsets.save()
-    offsets.confirm()
+    store, offsets = saved_map(tmp_path)
     (saved,) = store.load(PARTITION)
     offsets.truncate(PARTITION, 10)
     offsets.save()
@@ -271,11 +273,8 @@ def test_map_when_the_transaction_with_its_truncation_was_aborted_then_a_later_c
 
 
 def test_map_when_another_mirror_has_moved_its_partition_on_then_is_not_truncated(tmp_path: Path) -> None:
-    store = FileOffsetMapStore(tmp_path / "offsets.sqlite", "here")
-    here, there = OffsetMap(store), OffsetMap(store)
-    added(here.partition(PARTITION), [(0, 0, 30)])
-    here.save()
-    here.confirm()
+    store, here = saved_map(tmp_path)
+    there = OffsetMap(store)
     here.truncate(PARTITION, 10)
     here.forget([PARTITION])
     added(there.partition(PARTITION), [(30, 30, 10)])

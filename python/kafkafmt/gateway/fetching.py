@@ -56,7 +56,7 @@ _UNKNOWN = -1
 _FIRST_WITH_MAX_BYTES = 3
 # Several leaders are asked for so long at a time, twice as long each time.
 _FIRST_SLICE_S, _LONGEST_SLICE_S = 0.025, 0.2
-# For so long after the longest wait, batches without records are passed over. Then the next fetch goes on.
+# Seconds after the longest wait in which batches without records are passed over. The next fetch continues there.
 _PASSING_S = 5.0
 # One response is requested with at most a quarter of the memory that is free, but with so many bytes at least.
 _FREE_PART, _LEAST_BYTES = 4, 64 * 1024

@@ -165,7 +165,7 @@ class MirrorCluster:
         )
 
     def ensure_describable(self, names: Iterable[str]) -> None:
-        """Raise RefusedError if the user may not see topics with these names, be they missing or not."""
+        """Raise RefusedError if the user lacks the right Describe on one of these names. The topics need not exist."""
         asked = sorted(names)
         refused = [
             found["name"]
