@@ -22,14 +22,16 @@ from fuzz.native_checks import NATIVE_TARGETS
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "build" / "fuzz" / "runs"
 RESULTS = Path(__file__).parent / "RESULTS.md"
+PRODUCT = ROOT / "python" / "kafkafmt"
+KERNELS = ROOT / "src" / "_kafkafmt"
 DIGEST_LENGTH = 12
 
 _PAGE = """# Fuzzing results
 
 The table adds up the runs of `make fuzz`, under ASan and UBSan. Each row is of one state of the sources, of whose
-SHA-256 it has the first digits: the `.pxd` files of `src` for targets `kernel_*`, whose functions are there; `src`, and
-the files of `python` that the first inputs of the target run, for the others. Each input of a target `kernel_*` reaches
-a few functions. Each input of another target reaches whole layers.
+SHA-256 it has the first digits: the `.pxd` files of `src` for targets `kernel_*`, whose functions are there; for the
+others, the files of `python` that the first inputs of the target run, and the kernels that these and the target import.
+Each input of a target `kernel_*` reaches a few functions. Each input of another target reaches whole layers.
 
 | target | sources | minutes of CPU | inputs |
 |---|---|---|---|
@@ -37,6 +39,9 @@ a few functions. Each input of another target reaches whole layers.
 | all | | {minutes} | {inputs} |
 """
 _ROW = re.compile(r"^\| (\w+) \| (\w+) \| ([\d.,]+) \| ([\d,]+) \|$", re.MULTILINE)
+
+# The dots of a relative import, the module, and the names, also of Cython's cimport.
+_IMPORT = re.compile(r"^[ ]*from (\.*)([\w.]*) c?import (\([^)]*\)|.*)$", re.MULTILINE)
 
 
 class Total(NamedTuple):
@@ -51,11 +56,12 @@ def sources_of(target: str) -> list[Path]:
     """Return the files that a target fuzzes."""
     if target in NATIVE_TARGETS:
         return list(ROOT.glob("src/**/*.pxd"))  # the functions that native targets call are inline
-    return [*(path for path in ROOT.glob("src/**/*") if path.is_file()), *_modules_run_by(target)]
+    run = _modules_run_by(target)
+    return [*(path for path in run if path.is_relative_to(PRODUCT)), *_kernels_imported_by(run)]
 
 
 def _modules_run_by(target: str) -> set[Path]:
-    """The files of `python` with a function that the first inputs of a target call. Kernels are not seen."""
+    """The files of `python` and `tests` with functions that the first inputs of a target call. Kernels are not seen."""
     from fuzz.seeds import inputs  # here, as it imports all that writes seeds
 
     check = importlib.import_module(f"fuzz.{target}").check
@@ -74,12 +80,34 @@ def _modules_run_by(target: str) -> set[Path]:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
     installed = Path(kafkafmt.__path__[0])
-    paths = (Path(name) for name in code)
-    return {
-        ROOT / "python/kafkafmt" / path.relative_to(installed)
-        for path in paths
-        if path.is_relative_to(installed)
-    }
+    paths = {Path(name).resolve() for name in code}
+    tests = {path for path in paths if path.is_relative_to(ROOT / "tests")}
+    return tests | {PRODUCT / path.relative_to(installed) for path in paths if path.is_relative_to(installed)}
+
+
+def _kernels_imported_by(modules: Iterable[Path]) -> set[Path]:
+    """The sources of the kernels that Python modules import, and of those that these kernels import or cimport."""
+    found: set[Path] = set()
+    unread = [*modules]
+    while unread:
+        importer = unread.pop()
+        for dots, module, names in _IMPORT.findall(importer.read_text()):
+            folder = importer.parents[len(dots) - 1] if dots else KERNELS.parent
+            place = folder.joinpath(*module.split("."))
+            # A name may be a module of its own, as in `from . import checksums`.
+            for one in (place, *(place / name for name in re.findall(r"\w+", names))):
+                new = {*_sources_of_kernel(one)} - found
+                found |= new
+                unread += new
+    return found
+
+
+def _sources_of_kernel(place: Path) -> Iterable[Path]:
+    if place.is_relative_to(KERNELS):
+        sources = [path for suffix in (".pyx", ".pxd") if (path := place.with_suffix(suffix)).exists()]
+        yield from sources
+        if sources:
+            yield from place.parent.glob("*.[ch]")  # what the kernel may declare in a `cdef extern` block
 
 
 def digest_of(paths: Iterable[Path], root: Path = ROOT) -> str:

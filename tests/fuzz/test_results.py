@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fuzz.results import ROOT, added, digest_of, page_of, sources_of, totals_of
+from fuzz.results import KERNELS, ROOT, added, digest_of, page_of, sources_of, totals_of
 
 RUNS = "decode aaaa 90.5 1000\nkernel_text cccc 3600 123456789\ndecode aaaa 29.5 234\n"
 
@@ -36,6 +36,16 @@ def test_digest_when_a_source_changes_or_moves_then_it_differs(tmp_path: Path) -
 
 def test_sources_when_of_a_target_then_they_are_what_its_inputs_run() -> None:
     sources = {path.relative_to(ROOT).as_posix() for path in sources_of("codec")}
-    assert {"src/_kafkafmt/crc/checksums.pyx", "python/kafkafmt/codecs/lz4_.py"} <= sources
-    assert "python/kafkafmt/log/segment.py" not in sources
+    assert {"src/_kafkafmt/crc/xxh32.pyx", "python/kafkafmt/codecs/lz4_.py"} <= sources
+    assert not {"src/_kafkafmt/records/decode.pyx", "python/kafkafmt/log/segment.py"} & sources
     assert {path.suffix for path in sources_of("kernel_text")} == {".pxd"}
+
+
+def test_sources_when_a_kernel_is_imported_then_they_are_those_of_all_that_it_cimports() -> None:
+    of_response, of_decode = (
+        {path.relative_to(KERNELS).as_posix() for path in sources_of(target) if path.is_relative_to(KERNELS)}
+        for target in ("response", "decode")
+    )
+    assert {"client/fetch.pyx", "client/messages.pxd", "wire/fields.pxd"} <= of_response
+    assert {"records/decode.pyx", "crc/checksums.pyx", "crc/crc32.c"} <= of_decode
+    assert "streams/lru.pyx" not in of_response | of_decode
