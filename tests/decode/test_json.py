@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decode.rows import payloads
-from kafkafmt.decode import Schema, SchemaError
+from kafkafmt.decode import Decoding, Schema, SchemaError
 from kafkafmt.decode.json_ import JsonDecoder
 from kafkafmt.decode.json_inference import infer_json_type
 from kafkafmt.decode.json_schema import FORMAT
@@ -231,10 +231,10 @@ def test_json_schema_when_read_then_has_the_arrow_type(document: Any, expected: 
 def test_json_schema_when_values_have_any_type_then_they_are_json_text() -> None:
     schema = json_schema({"type": "object", "properties": {"x": {}, "r": {"$ref": "other.json#/definitions/p"}}},
                          ("other.json", json_schema({"definitions": {"p": {"type": "integer"}}})))  # fmt: skip
-    decoded = FORMAT.decoder(schema, schema).decode(
-        payloads([b'{"x":[1,"\xc3\xa4"],"r":2,"y":3}', b'{"x":null}'])
-    )
-    assert decoded.array.to_pylist() == [{"x": '[1,"ä"]', "r": 2}, {"x": None, "r": None}]
+    column = pa.array([b'{"x":[1,"\xc3\xa4"],"r":2,"y":3}', b'{"x":null}'], pa.binary())
+    decoder = Decoding(value="json", framing="none", schemas=schema).decoder(["value"])
+    decoded = decoder.decode(pa.record_batch({"value": column}))
+    assert decoded.column("value").to_pylist() == [{"x": '[1,"ä"]', "r": 2}, {"x": None, "r": None}]
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,9 @@ class _BrokenScan:
     def is_whole(self) -> bool:
         return self.scan.is_whole
 
+    def present_ends(self) -> Mapping[TopicPartition, int]:
+        return self.scan.present_ends()
+
     @property
     def folders(self) -> Sequence[Path]:
         return self.scan.folders

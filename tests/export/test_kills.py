@@ -157,6 +157,36 @@ def test_commit_when_the_lease_was_lost_and_another_has_committed_then_is_refuse
     assert not any((target / "orders").rglob(f"*{plan.run}*.parquet*"))
 
 
+@pytest.mark.parametrize("moment", ["before the table is read", "after it"])
+def test_commit_when_another_run_has_removed_its_files_meanwhile_then_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    source, to = source_with(tmp_path / "logs", 0), Destination(str(tmp_path / "lake"), "delta")
+    plan = plan_table("orders", folder_scan(source), to, ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    os.close(plan.table._lease._descriptor)  # as if the file system had no locks
+    plan.table._lease._descriptor = -1
+    once = deltalake.DeltaTable.create_write_transaction
+
+    def take_over() -> None:
+        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", once)
+        plan_table("orders", folder_scan(source), to, ExportOptions()).abort([])
+
+    def suspended(*arguments: object, **named: object) -> None:
+        take_over()
+        once(*arguments, **named)
+
+    if moment == "after it":
+        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", suspended)
+    else:
+        take_over()
+    with pytest.raises(TableConflictError, match="meanwhile"):
+        plan.commit(files)
+    assert not list((tmp_path / "lake" / "orders").rglob(f"*{plan.run}*.parquet"))
+    assert export(source, tmp_path / "lake", "delta")[0].rows == 100
+    assert offsets(tmp_path / "lake" / "orders", "delta") == list(range(100))
+
+
 def test_commit_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,11 +12,11 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from export.scans import folder_scan, write_log
 from file_systems import BUCKET
-from kafkafmt.export import Destination, ExportOptions, TableConflictError
+from kafkafmt.export import Destination, ExportError, ExportOptions, TableConflictError
 from kafkafmt.export.plan import plan_table
 from kafkafmt.export.running import run_export
 from kafkafmt.export.stores import delta_options
-from kafkafmt.storage import Storages
+from kafkafmt.storage import RemotePath, RemoteStorage, Storages
 
 pytestmark = pytest.mark.full
 
@@ -88,4 +88,45 @@ def test_export_when_another_one_runs_or_was_killed_then_is_refused_or_removes_i
     with pytest.raises(TableConflictError):
         plan.commit(files)
     assert offsets(name, "parquet", s3_options, s3) == list(range(100))
+    assert not runs(name, s3)
+
+
+@pytest.mark.parametrize("moment", ["before its manifest is written", "after it"])
+def test_commit_when_the_run_is_suspended_and_another_takes_over_then_each_record_is_in_the_table_once(
+    tmp_path: Path,
+    s3_options: dict[str, str],
+    s3: FileSystem,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    monkeypatch.setattr("kafkafmt.export.runs.DEAD_AFTER_SECONDS", 2.0)
+    monkeypatch.setattr("kafkafmt.export.runs.RENEW_SECONDS", 0.2)
+    name = f"suspended {moment}"
+    to, source = destination(name, "parquet", s3_options), tmp_path / "logs"
+    write_log(source, "orders-0", 0, 100)
+    assert export(source, to) == 100
+    write_log(source, "orders-0", 100, 100)
+    plan = plan_table("orders", folder_scan(source), to, ExportOptions())
+    files = [file for task in plan.tasks for file in task.run_task()]
+    plan.table._lease._ended.set()  # a suspended process does not renew its lease
+    plan.table._lease._thread.join()
+    others = []
+    write_new = RemoteStorage.write_new
+
+    def suspended(storage: RemoteStorage, path: RemotePath, chunks: list[bytes]) -> None:
+        monkeypatch.setattr(RemoteStorage, "write_new", write_new)
+        if moment == "after it":
+            storage.write_new(path, chunks)
+        others.append(plan_table("orders", folder_scan(source), to, ExportOptions()))
+        if moment != "after it":
+            storage.write_new(path, chunks)
+
+    monkeypatch.setattr(RemoteStorage, "write_new", suspended)
+    with pytest.raises(ExportError, match="not known whether it was committed: this export was suspended"):
+        plan.commit(files)
+    (other,) = others
+    assert bool(other.tasks) == (moment != "after it")
+    other.abort([])  # it fails: what it has decided stays
+    assert export(source, to) == (0 if moment == "after it" else 100)
+    assert offsets(name, "parquet", s3_options, s3) == list(range(200))
     assert not runs(name, s3)

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -35,6 +36,7 @@ from kafkafmt.export.running import planned
 from kafkafmt.export.schemas import conform, flattened, merged_schema, table_schema
 from kafkafmt.export.tables import DataFile, Destination
 from kafkafmt.export.writing import _by_partition, partition_texts
+from kafkafmt.types import TopicPartition
 
 ORDER = pa.struct([("id", pa.int32()), ("country", pa.string())])
 NEWER = pa.struct([("country", pa.string()), ("id", pa.int32()), ("price", pa.float64())])
@@ -332,6 +334,24 @@ def test_export_when_the_topic_was_created_anew_then_it_fails_but_for_a_scan_wit
     assert export(anew, target, kind, on_offsets_gone="continue")[0].rows == 0
     (report,) = export_topics(kafkafmt.scan(source, offsets=(None, 50)), str(target), format=kind)
     assert (report.rows, report.error) == (0, None)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_export_when_another_one_has_committed_later_records_meanwhile_then_there_is_nothing_to_do(
+    tmp_path: Path, isolation: str
+) -> None:
+    source, target = tmp_path / "logs", tmp_path / "lake"
+    for partition in (0, 1):
+        write_log(source, f"orders-{partition}", 0, 10)
+    scan = kafkafmt.scan(source, isolation=isolation)
+    assert scan.ranges()[TopicPartition("orders", 0)].end == 10  # as while earlier tables are exported
+    write_log(source, "orders-0", 10, 10)
+    export(source, target)
+    (report,) = export_topics(scan, str(target))
+    assert (report.rows, report.error) == (0, None)
+    shutil.rmtree(source / "orders-0")
+    (report,) = export_topics(scan, str(target))
+    assert re.search(r"orders-0: expected offset 20, .* found 10 as the end", str(report.error))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])

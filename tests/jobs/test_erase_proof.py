@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from kafkafmt.jobs.erase import (
     proof,
 )
 from kafkafmt.jobs.rewrite import run_in_processes
+from kafkafmt.log import PartitionLog
+from kafkafmt.log.partition_metadata import write_topic_id
 
 # The proof
 
@@ -218,6 +222,79 @@ def test_erasure_when_killed_after_publication_and_the_next_command_is_another_t
     words = "with other keys or options" if is_option else "from other segments: expected "
     assert is_one_line(found.stderr, [f"dst: an earlier run has written it {words}", "name a new folder"])
     assert erase("src", "orders", "skip").exit_code == 0
+
+
+def advance_log_start(log: Log, *, to_segment: int, deletes: bool) -> None:
+    """Do what a broker's retention does: raise the log start offset, and delete the segments below it."""
+    *below, first = logs(log.folder)[: to_segment + 1]
+    start = int(first.stem) + 1
+    checkpoint = log.folder.parent / "log-start-offset-checkpoint"
+    checkpoint.write_text(f"0\n1\norders 0 {start}\n")
+    for path in below if deletes else ():
+        path.unlink()
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["log start", "segments"])
+@pytest.mark.parametrize("is_published", [False, True], ids=["unfinished", "published"])
+def test_erasure_when_retention_goes_on_after_a_kill_then_the_same_command_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_published: bool, deletes: bool
+) -> None:
+    log = Log(tmp_path / "src" / "orders-0", 2, segment_bytes=20_000)
+    (log.folder.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1\n")
+    keys = log.write_keys(tmp_path / "keys.txt")
+    arguments = ("erase", log.folder.parent, tmp_path / "dst", "--keys", keys, "--jobs", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(EraseTarget, "remove_state" if is_published else "publish", be_killed)
+        run_killed(*arguments)
+    advance_log_start(log, to_segment=1, deletes=deletes)
+    again = run(*arguments)
+    assert again.exit_code == 0, again.output
+    assert ("an earlier run has erased and proven it" in again.stderr) == is_published
+    assert PartitionLog(tmp_path / "dst" / "orders-0").log_start_offset == (
+        1 if is_published else PartitionLog(log.folder).log_start_offset
+    )
+    assert not EraseTarget(tmp_path / "dst").working.exists()
+
+
+def be_killed(*_: object) -> None:
+    raise Killed
+
+
+def run_killed(*arguments: object) -> None:
+    with contextlib.suppress(Killed):
+        assert isinstance(run(*arguments).exception, Killed)
+
+
+@pytest.mark.parametrize("is_published", [False, True], ids=["unfinished", "published"])
+def test_erasure_when_its_source_has_another_name_after_a_kill_then_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_published: bool
+) -> None:
+    log = Log(tmp_path / "disk" / "orders-0", 2)
+    (tmp_path / "src").symlink_to(tmp_path / "disk")
+    keys = log.write_keys(tmp_path / "keys.txt")
+    arguments = (tmp_path / "dst", "--keys", keys, "--jobs", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(EraseTarget, "remove_state" if is_published else "publish", be_killed)
+        run_killed("erase", tmp_path / "src", *arguments)
+    again = run("erase", tmp_path / "disk", *arguments)
+    assert again.exit_code == 0, again.output
+    assert not EraseTarget(tmp_path / "dst").working.exists()
+
+
+def test_erasure_when_killed_after_publication_and_its_topic_is_created_anew_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "src" / "orders-0", 2)
+    write_topic_id(log.folder, uuid.UUID(int=1))
+    keys = log.write_keys(tmp_path / "keys.txt")
+    arguments = ("erase", log.folder.parent, tmp_path / "dst", "--keys", keys, "--jobs", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(EraseTarget, "remove_state", lambda _: None)
+        assert run(*arguments).exit_code == 0
+    write_topic_id(log.folder, uuid.UUID(int=2))
+    found = run(*arguments)
+    assert found.exit_code == 2
+    assert is_one_line(found.stderr, ["orders-0", "expected topic id", "name a new folder"])
 
 
 def test_erasure_when_unfinished_with_other_keys_then_refused_without_force(tmp_path: Path) -> None:

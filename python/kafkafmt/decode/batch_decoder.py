@@ -30,6 +30,7 @@ from kafkafmt.decode.payloads import (
     Schema,
     SchemaError,
     SchemaKind,
+    WrittenFormat,
 )
 from kafkafmt.decode.primitives import primitive_decoder
 
@@ -132,6 +133,7 @@ class ColumnDecoder:
             return JsonDecoder(self.type, strict=self.strict, text_fields=text_fields)
         schema = self.writer_schema(writer)
         form = payload_format(schema.kind)
+        assert isinstance(form, WrittenFormat)
         if self.reader is not None:
             if schema != self.reader:
                 warn_of_left_out(self.side, writer.schema_id, form.left_out(schema, self.reader))

@@ -1,4 +1,4 @@
-"""The one registry of formats whose payloads need the schema of their writer."""
+"""The one registry of formats whose payloads have schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schema: the Arrow type of a schema, and the decoder of its payloads.
+"""JSON Schema: the Arrow type of a schema.
 
 | schema | Arrow |
 |---|---|
@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kafkafmt.decode.fields import lacking_fields
-from kafkafmt.decode.json_ import JsonDecoder
-from kafkafmt.decode.payloads import PayloadDecoder, Schema, SchemaError
+from kafkafmt.decode.payloads import Schema, SchemaError
 from kafkafmt.decode.schema_text import document_of
 
 _MAX_DEPTH = 64
@@ -56,7 +55,7 @@ class _Place(NamedTuple):
 
 
 class JsonSchemaFormat:
-    """Decodes JSON to the type of a JSON Schema. The schema of the writer is not needed."""
+    """Reads JSON Schemas. `JsonDecoder` decodes payloads to their types, without the schema of the writer."""
 
     def ensure_valid(self, schema: Schema) -> None:
         """Raise SchemaError if a schema is no JSON object."""
@@ -65,10 +64,6 @@ class JsonSchemaFormat:
     def read_type(self, reader: Schema) -> pa.DataType:
         """Return the Arrow type of a JSON Schema."""
         return _arrow_type(reader)[0]
-
-    def decoder(self, writer: Schema, reader: Schema) -> PayloadDecoder:
-        """Return a decoder of JSON to the type of `reader`."""
-        return JsonDecoder(self.read_type(reader), text_fields=text_fields_of(reader))
 
     def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
         """Return the paths of the properties of `writer` that `reader` lacks."""

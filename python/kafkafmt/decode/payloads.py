@@ -1,6 +1,6 @@
 """The payloads of keys or values with one schema, what a format decodes them to, and the interface of a format.
 
-Records are grouped by the schema that wrote them. For each group, a `PayloadFormat` makes a `PayloadDecoder` of the
+Records are grouped by the schema that wrote them. For each group, a `WrittenFormat` makes a `PayloadDecoder` of the
 schema of the writer and the schema of the reader, and the decoder decodes the payloads of the group in one call.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kafkafmt._util.user_errors import UserError
 
@@ -113,7 +113,7 @@ class PayloadDecoder(Protocol):
 
 
 class PayloadFormat(Protocol):
-    """A format whose payloads need the schema of their writer. It has no state: one object serves all schemas."""
+    """A format whose payloads have schemas. It has no state: one object serves all schemas."""
 
     def ensure_valid(self, schema: Schema) -> None:
         """Raise SchemaError if a schema is damaged."""
@@ -126,13 +126,21 @@ class PayloadFormat(Protocol):
         """
         ...
 
-    def decoder(self, writer: Schema, reader: Schema) -> PayloadDecoder:
-        """Return a decoder of the payloads of `writer` whose type is `read_type(reader)`.
+    def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
+        """Return the paths of the fields of `writer` that `reader` lacks.
 
         Raises SchemaError if a schema is damaged or not supported, or if `reader` cannot read what `writer` writes.
         """
         ...
 
-    def left_out(self, writer: Schema, reader: Schema) -> Sequence[str]:
-        """Return the paths of the fields of `writer` that `reader` lacks. Raises SchemaError as `decoder`."""
+
+@runtime_checkable
+class WrittenFormat(Protocol):
+    """What a `PayloadFormat` has, too, if its payloads need the schema of their writer. JSON does not."""
+
+    def decoder(self, writer: Schema, reader: Schema) -> PayloadDecoder:
+        """Return a decoder of the payloads of `writer` whose type is `read_type(reader)`.
+
+        Raises SchemaError as `left_out`.
+        """
         ...

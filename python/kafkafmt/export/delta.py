@@ -3,6 +3,9 @@
 The next offset of a partition is the version of the transaction identifier `kafkafmt:<topic>-<partition>`, which Delta
 keeps for streaming writers: in checkpoints, too, and through compaction, vacuum and clean-up of the log. Two
 transactions that set the same identifier conflict, so no offset is exported twice.
+
+Each run sets the identifier `kafkafmt:fence`, too. A run that finds dead ones raises it before it removes their files.
+So a run that was only suspended, and taken for dead, cannot commit files that are gone.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from kafkafmt.export.layout import WriteOptions
 
 _IDENTIFIER = "kafkafmt:{}-{}"
+_FENCE = "kafkafmt:fence"
 _RUN = "kafkafmt.run"
 _PARTITIONING = "kafkafmt.partitionBy"
 _MODE = "kafkafmt.mode"
@@ -67,6 +71,7 @@ class DeltaTable:
         self._options = {**delta_options(folder), **options}
         self._uri = str(folder.absolute()) if isinstance(folder, Path) else folder.uri
         self._lease: RunLease | None = None
+        self._fence = 0
         try:
             import deltalake  # noqa: F401
         except ImportError:
@@ -79,7 +84,11 @@ class DeltaTable:
     def begin(self, run: str) -> None:
         self._lease = lease = RunLease(self._folder, run)
         lease.take()
+        table = self._open()
+        self._fence = 0 if table is None else self._fence_of(table)
         if lease.dead:
+            if table is not None:
+                self._raise_fence(table)
             self._remove_files_of(lease.dead)
         for dead in lease.dead:
             lease.forget(dead)
@@ -208,7 +217,11 @@ class DeltaTable:
         before = table.version()
         self._ensure_offsets(table, commit, state)
         transactions = [
-            Transaction(_IDENTIFIER.format(*one), offset) for one, offset in sorted(commit.offsets.items())
+            Transaction(_FENCE, self._fence),
+            *(
+                Transaction(_IDENTIFIER.format(*one), offset)
+                for one, offset in sorted(commit.offsets.items())
+            ),
         ]
         properties = CommitProperties(custom_metadata={_RUN: commit.run}, app_transactions=transactions)
         try:
@@ -227,7 +240,22 @@ class DeltaTable:
         offsets = {**state.offsets, **commit.offsets}
         return dataclasses.replace(state, offsets=offsets, version=self._require().version())
 
+    def _fence_of(self, table: _Table) -> int:
+        with self._errors():
+            return table.transaction_version(_FENCE) or 0
+
+    def _raise_fence(self, table: _Table) -> None:
+        """Let the commits of earlier runs fail from now on. Raises TableConflictError if another run does so, too."""
+        from deltalake import CommitProperties, Transaction
+
+        self._fence += 1
+        properties = CommitProperties(app_transactions=[Transaction(_FENCE, self._fence)])
+        with self._errors():
+            table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
+
     def _ensure_offsets(self, table: _Table, commit: TableCommit, state: TableState) -> None:
+        if self._fence_of(table) != self._fence:
+            raise self._conflict("another export has begun, as this one was suspended")
         for one in commit.offsets:
             found = self._next_offset(table, one)
             if found != state.offsets.get(one):

@@ -1,8 +1,8 @@
 """A table of plain Parquet files in a folder, with folders as `timestamp_day=2026-11-26` for partitions.
 
 Files are staged below `_kafkafmt`, with names that readers do not take for Parquet files. A run is committed by its
-manifest, `_kafkafmt/commits/<number>.json`: the files and the offsets after it. Then its files are renamed to their
-places, one after the other. If the process is killed meanwhile, the next run renames the rest first.
+manifest, `_kafkafmt/commits/<number>.json`: the files and the offsets after it (see `manifests`). Then its files are
+renamed to their places, one after the other. If the process is killed meanwhile, the next run renames the rest first.
 
     {"format": 1, "run": "6f1c...", "offsets": {"orders": {"0": 1200}},
      "schema": "...", "partition_by": [], "files": [{"path": "part-6f1c-00000-0000.parquet", ...}]}
@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,16 @@ import pyarrow as pa
 
 from kafkafmt._util.files import make_folder, sync_path
 from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.manifests import FORMAT, Manifests
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import merged_schema
 from kafkafmt.export.tables import APPEND, DataFile, TableCommit, TableState, TableTraits
 from kafkafmt.export.writing import below
-from kafkafmt.storage import RemotePath, StoragePath, read_file, storage_of
+from kafkafmt.storage import RemotePath, StoragePath, storage_of
 from kafkafmt.types import TopicPartition
 
 _COMMITS, _STAGED = "commits", "staged"
-_FORMAT = 1
 _SUFFIX = ".staged"
 
 
@@ -44,6 +43,7 @@ class ParquetTable:
     def __init__(self, folder: StoragePath) -> None:
         self._folder = folder
         self._private = folder / PRIVATE_FOLDER
+        self._manifests = Manifests(self._private / _COMMITS, folder)
         self._lease: RunLease | None = None
         self.data_folder = self._private
 
@@ -55,23 +55,25 @@ class ParquetTable:
         self._lease = lease = RunLease(self._folder, run)
         lease.take()
         self.data_folder = self._private / _STAGED / run
-        _, content = self._last()
+        if lease.dead:
+            self._manifests.decide(run)
+        content = self._manifests.last().content
         if content is not None:
             self._publish(content)
-        storage = storage_of(self._private)
-        for name in self._numbers()[:-1]:
-            storage.delete(self._private / _COMMITS / name)
-        staged = self._private / _STAGED
+        self._manifests.remove_old()
+        storage, staged = storage_of(self._private), self._private / _STAGED
+        names = []
         with contextlib.suppress(FileNotFoundError), storage.entries(staged) as entries:
-            for name in [entry.name for entry in entries]:  # all are of killed runs: this one has not begun
-                storage.delete_folder(staged / name)
+            names = [entry.name for entry in entries]
+        for name in lease.ended(names):
+            storage.delete_folder(staged / name)
         for dead in lease.dead:
             lease.forget(dead)
 
     def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
-        number, content = self._last()
+        number, content = self._manifests.last()
         if content is None:
-            return TableState({}, version=0, mode=APPEND)
+            return TableState({}, version=number, mode=APPEND)
         offsets = {
             TopicPartition(topic, int(partition)): offset
             for topic, of_topic in content["offsets"].items()
@@ -99,7 +101,7 @@ class ParquetTable:
         for (topic, partition), offset in sorted({**state.offsets, **commit.offsets}.items()):
             offsets.setdefault(topic, {})[str(partition)] = offset
         content = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "run": commit.run,
             "offsets": offsets,
             "schema": base64.b64encode(state.schema.serialize()).decode(),
@@ -110,13 +112,7 @@ class ParquetTable:
             ],
         }
         number = state.version + 1
-        path = self._private / _COMMITS / f"{number:020}.json"
-        try:
-            storage_of(path).write_new(path, [json.dumps(content).encode()])
-        except FileExistsError:
-            raise TableConflictError(
-                f"{self.location}: another export has committed meanwhile: nothing was changed; run this again"
-            ) from None
+        self._manifests.commit(number, content)
         self._publish(content)
         return dataclasses.replace(state, offsets={**state.offsets, **commit.offsets}, version=number)
 
@@ -154,25 +150,6 @@ class ParquetTable:
                 with contextlib.suppress(FileNotFoundError):  # a user may have removed a partition
                     sync_path(parent)
         storage.delete_folder(staged)
-
-    def _numbers(self) -> list[str]:
-        folder = self._private / _COMMITS
-        with contextlib.suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
-            return sorted(one.name for one in entries if one.name.endswith(".json") and one.name[0] != ".")
-        return []
-
-    def _last(self) -> tuple[int, dict[str, Any] | None]:
-        numbers = self._numbers()
-        if not numbers:
-            return 0, None
-        path = self._private / _COMMITS / numbers[-1]
-        try:
-            content = json.loads(read_file(path))
-            if content["format"] != _FORMAT:
-                raise ExportError(f"{path}: expected format {_FORMAT}, found {content['format']!r}")
-        except (ValueError, KeyError, TypeError):
-            raise ExportError(f"{path}: expected the manifest of an export, found other content") from None
-        return int(numbers[-1].partition(".")[0]), content
 
     def _ensure_no_others(self) -> None:
         """Raise ExportError for a folder with files of others: a new table would be mixed with them."""

@@ -67,6 +67,10 @@ class ScanSource(Protocol):
         """Whether the scan ends where its source does."""
         ...
 
+    def present_ends(self) -> Mapping[TopicPartition, int]:
+        """Return where the partitions end in the source now. One that is gone is left out."""
+        ...
+
     @property
     def folders(self) -> Sequence[Path]:
         """The local folders that it reads."""
@@ -294,7 +298,7 @@ def _rest(
     ranges = scan.ranges()
     scan.ensure_readable()
     state = table.read_state(ranges)
-    rest, gone = {}, {}
+    rest, gone, beyond = {}, {}, {}
     for one, (start, end) in sorted(ranges.items()):
         following = state.offsets.get(one)
         if following is None:
@@ -310,13 +314,28 @@ def _rest(
             rest[one] = OffsetRange(start, end)
         elif following < end:
             rest[one] = OffsetRange(following, end)
-        elif following > end and options.on_offsets_gone == "fail" and scan.is_whole:
+        elif following > end:
+            beyond[one] = following
+    if beyond and options.on_offsets_gone == "fail" and scan.is_whole:
+        _ensure_there(table, scan, beyond)
+    return state, rest, gone
+
+
+def _ensure_there(table: TableCommitter, scan: ScanSource, following: Mapping[TopicPartition, int]) -> None:
+    """Raise OffsetsGoneError if the source ends before offsets at which the table continues.
+
+    The ends of the scan were fixed before the state of the table was read. Another export may have committed later
+    records in between. So the present ends of the source count, which are read after the state.
+    """
+    ends = scan.present_ends()
+    for one, offset in following.items():
+        end = ends.get(one, scan.ranges()[one].end)
+        if offset > end:
             raise OffsetsGoneError(
-                f"{table.location}: partition {one}: expected offset {following}, with which the table continues, "
+                f"{table.location}: partition {one}: expected offset {offset}, with which the table continues, "
                 f"found {end} as the end: the topic was created anew or truncated, the source is an older copy, or "
                 "the table has records of a transaction that is still open: isolation read_uncommitted continues it"
             )
-    return state, rest, gone
 
 
 def _named(topic: str | None, scan: ScanSource) -> str:

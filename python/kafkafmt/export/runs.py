@@ -13,6 +13,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,15 @@ class RunLease:
         """Raise TableConflictError if another run may have taken the lease, because this one was stopped for long."""
         if self._thread is not None and time.monotonic() - self._renewed > DEAD_AFTER_SECONDS / 2:
             self._renew_if_there()
+
+    def ended(self, runs: Iterable[str]) -> list[str]:
+        """Return those of the runs that have ended, or are dead. None of them will write files that are committed.
+
+        A run has a file before it has others. So `runs` were listed before this: a run that begins meanwhile is not
+        among them, or has its file.
+        """
+        running = set(self._names()) - self.dead.keys()
+        return [run for run in runs if run not in running]
 
     def forget(self, run: str) -> None:
         """Remove the file of a dead run, after its other files."""

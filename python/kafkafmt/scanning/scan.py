@@ -257,6 +257,12 @@ class Scan:
         found = self._request.source.ranges()
         return not self._has_end and all(wanted.end == found[one].end for one, wanted in self._ranges.items())
 
+    def present_ends(self) -> dict[TopicPartition, int]:
+        """Return where the partitions end in the source now. One that is gone is left out. Raises as `ranges`."""
+        read = {one: wanted.end for one, wanted in self._ranges.items()}
+        found = self._request.source.refreshed(read, has_new=False).ranges()
+        return {one: wanted.end for one, wanted in found.items()}
+
     @property
     def folders(self) -> Sequence[pathlib.Path]:
         """The local folders that are read."""

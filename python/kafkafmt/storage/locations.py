@@ -242,6 +242,10 @@ def _opened(root: str, query: str, settings: Mapping[str, str]) -> RemoteStorage
             from kafkafmt.storage.s3 import with_timeouts
 
             filesystem = with_timeouts(filesystem, **timeouts)
+        elif filesystem.type_name == "hdfs":
+            from kafkafmt.storage.hdfs import HdfsFileSystem
+
+            filesystem = HdfsFileSystem(filesystem)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{shown}: {_without_credentials(str(error))}") from None
     except file_system_errors() as error:

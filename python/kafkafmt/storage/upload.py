@@ -126,9 +126,6 @@ class Upload:
             self.filesystem.copy_file(written, self.path)
             self.filesystem.delete_file(written)
             return
-        if self.filesystem.type_name == "hdfs":  # it does not rename to a name that exists
-            with contextlib.suppress(FileNotFoundError):
-                self.filesystem.delete_file(self.path)
         self.filesystem.move(written, self.path)
 
 

@@ -65,6 +65,7 @@ def erase_directory(
         found.errors += [f"kept: {path}: its source is gone" for path in report.kept]
     if found.errors:
         return found
+    target.remove_deleted(tasks)
     target.carry_files(tasks)
     proven = []
     folders = {str(task.target): task.target_folder for task in tasks}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from _kafkafmt.records.decode import LocatedRecords, Record
     from kafkafmt.types import TopicPartition
 
+# The entry of a sidecar: whether the segment was planned without the log start offset of its source.
+FROM_SEGMENT_START = "from_segment_start"
 Predicate: TypeAlias = "Callable[[Record, TopicPartition | None], object]"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.jobs import rewrite
 from kafkafmt.jobs.erase.batches import COUNTS, BatchEraser, EraseCounts
-from kafkafmt.jobs.erase.options import EraseOptions, settings_of
+from kafkafmt.jobs.erase.options import FROM_SEGMENT_START, EraseOptions, settings_of
 from kafkafmt.jobs.files import Progress
 from kafkafmt.jobs.rewrite import SegmentReport, SegmentRewrite, SegmentTask, rewrite_segment
 
@@ -77,6 +77,12 @@ class _Erasure(SegmentRewrite):
 
     def settings(self) -> dict[str, Any]:
         return settings_of(self.options)
+
+    def extra_settings(self) -> dict[str, Any]:
+        return {FROM_SEGMENT_START: self.task.log_start_offset is None}
+
+    def fits(self, found: dict[str, Any]) -> bool:
+        return {**found, **self.extra_settings()} == found
 
     def settings_in_words(self, found: dict[str, Any]) -> str:
         return "with other keys or options"

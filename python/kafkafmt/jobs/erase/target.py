@@ -26,17 +26,18 @@ from typing import Any
 from kafkafmt._util.files import make_folder, publish, replace_file, sync_path
 from kafkafmt._util.locks import locked_file
 from kafkafmt.jobs.erase.batches import COUNTS
-from kafkafmt.jobs.erase.options import EraseOptions, settings_of
+from kafkafmt.jobs.erase.options import FROM_SEGMENT_START, EraseOptions, settings_of
 from kafkafmt.jobs.rewrite import (
     RewriteError,
     SegmentTask,
     ensure_folders,
-    is_log_start_carried,
+    is_made_from,
     plan_segments,
     read_sidecar,
+    target_of,
 )
 from kafkafmt.log import partition_metadata
-from kafkafmt.log.checkpoints import LogStartOffsets
+from kafkafmt.log.partition_metadata import read_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from kafkafmt.log.topic_configs import FILE_NAME as TOPICS_INI
 from kafkafmt.log.topics import Topics
@@ -117,29 +118,48 @@ class EraseTarget:
         *,
         from_segment_start: bool = False,
     ) -> None:
-        """Raise RewriteError if the run that has published the result had other segments, keys or options."""
+        """Raise RewriteError if the run that has published the result was not the same.
+
+        The same are the keys and options, the partitions, the ids of their topics, and the segments that the source
+        still has. Retention may have raised the log start offsets, and deleted segments below them, since.
+        """
         tasks = self._tasks(source, self.path, topics, from_segment_start)
-        expected = {task.sidecar: str(task.segment.path) for task in tasks}
-        sidecars: dict[StoragePath, dict[str, Any]] = {
-            path: read_sidecar(path) or {} for path in self.state.glob(f"*/*{_SIDECAR_SUFFIX}")
+        expected = {task.sidecar: task.segment.path for task in tasks}
+        firsts: dict[StoragePath, StoragePath] = {}
+        for path in sorted(expected, key=str):
+            firsts.setdefault(path.parent, path)
+        sidecars: dict[StoragePath, dict[str, Any] | None] = {
+            path: read_sidecar(path) for path in self.state.glob(f"*/*{_SIDECAR_SUFFIX}")
         }
-        found = {path: one.get("source") for path, one in sidecars.items()}
-        for path in sorted({*expected, *found}, key=str):
-            segment, written = expected.get(path), found.get(path)
-            if segment != written:
+        for path in sorted({*expected, *sidecars}, key=str):
+            segment, found = expected.get(path), sidecars.get(path)
+            first = firsts.get(path.parent)
+            if segment is None and first is not None and str(path) < str(first):  # now below the log start
+                segment = expected[first].with_name(f"{path.stem}{LOG_SUFFIX}")
+            if segment is None or found is None or not is_made_from(found, segment):
                 raise RewriteError(
                     f"{self.path}: an earlier run has written it from other segments: "
-                    f"expected {segment or 'none'}, found {written or 'none'}: name a new folder"
+                    f"expected {segment or 'none'}, found {found['source'] if found else 'none'}: name a new folder"
                 )
-        wanted, log_starts = settings_of(options), LogStartOffsets()
-        has_options = all(is_log_start_carried(task, log_starts) for task in tasks) and all(
+        self._ensure_same_topics(tasks)
+        wanted = {**settings_of(options), FROM_SEGMENT_START: from_segment_start}
+        if not all(
             {**one, **wanted} == one and (not one.get("damage") or options.on_corrupt == "skip")
-            for one in sidecars.values()
-        )
-        if not has_options:
+            for one in filter(None, sidecars.values())
+        ):
             raise RewriteError(
                 f"{self.path}: an earlier run has written it with other keys or options: name a new folder"
             )
+
+    def _ensure_same_topics(self, tasks: Sequence[SegmentTask]) -> None:
+        """Raise RewriteError if a topic was created anew since the result was published."""
+        for target, folder in sorted(_folders(tasks).items(), key=str):
+            expected, found = read_topic_id(folder), read_topic_id(target)
+            if expected != found:
+                raise RewriteError(
+                    f"{target}: expected topic id {expected or 'none'}, as {folder} has it, found {found or 'none'}: "
+                    "name a new folder"
+                )
 
     def plan(
         self, source: StoragePath, topics: Topics = None, *, from_segment_start: bool = False
@@ -167,12 +187,28 @@ class EraseTarget:
             from_segment_start=from_segment_start,
         )
 
+    def remove_deleted(self, tasks: Sequence[SegmentTask]) -> None:
+        """Remove the segments of an earlier run whose records are all below the log start offset now. Raises OSError.
+
+        Their source may still be there: a broker deletes it later.
+        """
+        firsts: dict[StoragePath, SegmentTask] = {}
+        for task in sorted(tasks, key=lambda task: task.segment.base_offset):
+            firsts.setdefault(task.target_folder, task)
+        for task in firsts.values():
+            target, first = target_of(task), task.segment.base_offset
+            for base in sorted(task.sidecars.base_offsets()):
+                if base < first:
+                    sidecar = task.sidecars.of(base)
+                    target.remove_segments((read_sidecar(sidecar) or {"targets": ()})["targets"])
+                    target.remove_sidecar(sidecar)
+
     def carry_files(self, tasks: Sequence[SegmentTask]) -> None:
         """Copy the files of the partitions that do not depend on records. Raises OSError.
 
         These are leader epochs, the topic id and snapshots of producer states; also `topics.ini` of the log directory.
         """
-        folders = {task.target_folder: task.segment.path.parent for task in tasks}
+        folders = _folders(tasks)
         for target, folder in folders.items():
             with storage_of(folder).entries(folder) as entries:
                 names = sorted(entry.name for entry in entries if _CARRIED_FILE.fullmatch(entry.name))
@@ -200,6 +236,11 @@ class EraseTarget:
     def remove_state(self) -> None:
         """Remove what is left of the erasure beside the target."""
         shutil.rmtree(self.working, ignore_errors=True)
+
+
+def _folders(tasks: Iterable[SegmentTask]) -> dict[StoragePath, StoragePath]:
+    """Return the source folder of each target folder."""
+    return {task.target_folder: task.segment.path.parent for task in tasks}
 
 
 def partition_rows(target: EraseTarget) -> Iterator[dict[str, Any]]:

@@ -6,11 +6,11 @@
 """
 
 from kafkafmt.jobs.rewrite.attempts import rewrite_segment, split_unchanged
-from kafkafmt.jobs.rewrite.log_starts import is_log_start_carried
 from kafkafmt.jobs.rewrite.processes import run_in_processes
 from kafkafmt.jobs.rewrite.runs import Run, RunDescription, writing_to
 from kafkafmt.jobs.rewrite.segment import SegmentRewrite
-from kafkafmt.jobs.rewrite.sidecars import read_sidecar
+from kafkafmt.jobs.rewrite.sidecars import is_made_from, read_sidecar
+from kafkafmt.jobs.rewrite.targets import target_of
 from kafkafmt.jobs.rewrite.tasks import (
     OnCorrupt,
     RewriteError,
@@ -32,12 +32,13 @@ __all__ = [
     "SegmentTask",
     "ensure_folders",
     "intact_ranges",
-    "is_log_start_carried",
+    "is_made_from",
     "is_within",
     "plan_segments",
     "read_sidecar",
     "rewrite_segment",
     "run_in_processes",
     "split_unchanged",
+    "target_of",
     "writing_to",
 ]

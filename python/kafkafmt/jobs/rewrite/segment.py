@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.jobs.files import Progress, damage_row, is_expected_tail, is_there
+from kafkafmt.jobs.rewrite.sidecars import is_made_from
 from kafkafmt.jobs.rewrite.targets import target_of
 from kafkafmt.jobs.rewrite.tasks import OnCorrupt, SegmentReport, SegmentTask, intact_ranges
 from kafkafmt.log import (
@@ -260,7 +261,7 @@ class SegmentRewrite(ABC):
             if found is None:
                 continue
             source = folder / PurePosixPath(found["source"]).name
-            if found["source"] != str(source) or is_there(source):
+            if not is_made_from(found, source) or is_there(source):
                 continue
             sizes = self._target_sizes(found)
             if base_offset < end_offset:
@@ -280,7 +281,7 @@ class SegmentRewrite(ABC):
     def other_options(self) -> str | None:
         """Return a text on the other settings with which the segment was written; None if none, or with `force`."""
         found = None if self._options.force else self.target.read_sidecar(self.task.sidecar)
-        if found is None or found["source"] != str(self.segment.path) or not self._target_sizes(found):
+        if found is None or not is_made_from(found, self.segment.path) or not self._target_sizes(found):
             return None
         return None if self._has_settings(found) else self.settings_in_words(found)
 
@@ -290,15 +291,13 @@ class SegmentRewrite(ABC):
     def _fits(self, found: dict[str, Any]) -> bool:
         """Whether this rewrite would have the same result as the one of the sidecar `found`."""
         return (
-            {**found, **self._wanted()} == found
+            {**found, "version": _SIDECAR_VERSION, **self.source} == found
+            and is_made_from(found, self.segment.path)
             and self._has_settings(found)
             # Without skipped damage, the source had none.
             and (not found.get("damage") or self._options.on_corrupt == "skip")
             and self.fits(found)
         )
-
-    def _wanted(self) -> dict[str, Any]:
-        return {"version": _SIDECAR_VERSION, "source": str(self.segment.path), **self.source}
 
     def adopt_done(self) -> bool:
         """Return whether this segment was written already, and if so, complete the report."""
@@ -327,7 +326,7 @@ class SegmentRewrite(ABC):
             self._refuse_others([self.task.target.name])
             return {}
         sizes = self._target_sizes(found)
-        if sizes and found["source"] != str(self.segment.path):
+        if sizes and not is_made_from(found, self.segment.path):
             self._refuse(self.task.target_folder / min(sizes), f"it was made from {found['source']}")
         if (other := self.other_options()) is not None:
             message = f"was {self.done} {other}: force replaces it"
@@ -361,7 +360,9 @@ class SegmentRewrite(ABC):
         While it lists outdated segments, these may still exist in place of the targets.
         """
         content = {
-            **self._wanted(),
+            "version": _SIDECAR_VERSION,
+            "source": str(self.segment.path),
+            **self.source,
             **self.settings(),
             **self.extra_settings(),
             "targets": targets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,17 @@ def read_sidecar(path: StoragePath) -> dict[str, Any] | None:
     if not isinstance(targets, dict) or not isinstance(outdated, dict):
         return None
     return found if all(map(is_segment_file_name, (*targets, *outdated))) else None
+
+
+def is_made_from(sidecar: Mapping[str, Any], path: StoragePath) -> bool:
+    """Whether a sidecar names this file as its source. Links to its folder give it other names."""
+    source = str(sidecar["source"])
+    if source == str(path):
+        return True
+    if not isinstance(path, Path):
+        return False
+    named = Path(source)
+    return named.name == path.name and named.parent.resolve() == path.parent.resolve()
 
 
 def _read(path: StoragePath) -> bytes | None:

@@ -1,0 +1,117 @@
+"""HDFS: a file replaces another one, and readers find one of both at each moment, also after a kill.
+
+HDFS does not rename to a name that exists. So the new file is first renamed to `.<name>.next.tmp`. Then the old one is
+deleted, and the new one gets its name. If a file is missing, its readers and listings take the one with that name.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSelector, FileSystem
+
+_PREFIX, _SUFFIX = ".", ".next.tmp"
+_Found = TypeVar("_Found")
+
+
+class HdfsFileSystem:
+    """The methods of a `pyarrow.fs.HadoopFileSystem` that storages use. It can be pickled."""
+
+    type_name = "hdfs"
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._filesystem = filesystem
+        self.open_output_stream = filesystem.open_output_stream
+        self.create_dir = filesystem.create_dir
+        self.delete_dir = filesystem.delete_dir
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HdfsFileSystem, (self._filesystem,)
+
+    def get_file_info(self, what: str | FileSelector) -> FileInfo | list[FileInfo]:
+        """Return the `FileInfo` of a path, or the list of those that a selector selects."""
+        if not isinstance(what, str):
+            return _listed(self._filesystem.get_file_info(what))
+        found = self._filesystem.get_file_info(what)
+        if not _is_missing(found):
+            return found
+        following = self._filesystem.get_file_info(_next(what))
+        if not _is_missing(following):
+            return _named(following, what)
+        return self._filesystem.get_file_info(what)  # it may have got its name in between
+
+    def open_input_file(self, path: str) -> Any:
+        """Open a file. Raises FileNotFoundError if it is missing."""
+        return _first(self._filesystem.open_input_file, path)
+
+    def open_input_stream(self, path: str, compression: str | None = None) -> Any:
+        """Open a file. Raises FileNotFoundError if it is missing."""
+        return _first(lambda one: self._filesystem.open_input_stream(one, compression=compression), path)
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file. Raises FileNotFoundError if it is missing."""
+        is_deleted = False
+        with suppress(FileNotFoundError):  # first: it would take the place of the deleted one
+            self._filesystem.delete_file(_next(path))
+            is_deleted = True
+        try:
+            self._filesystem.delete_file(path)
+        except FileNotFoundError:
+            if not is_deleted:
+                raise
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file, which replaces another one. Completes the replacement of a killed writer before."""
+        is_there = not _is_missing(self._filesystem.get_file_info(target))
+        if not _is_missing(self._filesystem.get_file_info(_next(target))):
+            if is_there:
+                self._filesystem.delete_file(_next(target))
+            else:
+                self._filesystem.move(_next(target), target)
+                is_there = True
+        if not is_there:
+            self._filesystem.move(source, target)
+            return
+        self._filesystem.move(source, _next(target))
+        self._filesystem.delete_file(target)
+        self._filesystem.move(_next(target), target)
+
+
+def _next(path: str) -> str:
+    folder, name = posixpath.split(path)
+    return posixpath.join(folder, f"{_PREFIX}{name}{_SUFFIX}")
+
+
+def _first(open_file: Callable[[str], _Found], path: str) -> _Found:
+    for one in (path, _next(path)):
+        with suppress(FileNotFoundError):
+            return open_file(one)
+    return open_file(path)  # it may have got its name in between
+
+
+def _is_missing(found: FileInfo) -> bool:
+    from pyarrow.fs import FileType
+
+    return bool(found.type == FileType.NotFound)
+
+
+def _listed(found: list[FileInfo]) -> list[FileInfo]:
+    """Return a listing in which a file that has not got its name yet has it, if no other file has it."""
+    names = {one.path for one in found}
+    listed = []
+    for one in found:
+        folder, name = posixpath.split(one.path)
+        path = posixpath.join(folder, name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+        is_next = one.path == _next(path) and path not in names
+        listed.append(_named(one, path) if is_next else one)
+    return listed
+
+
+def _named(found: FileInfo, path: str) -> FileInfo:
+    from pyarrow.fs import FileInfo
+
+    return FileInfo(path, found.type, mtime_ns=found.mtime_ns, size=found.size)
