@@ -156,6 +156,7 @@ def test_function_that_raises_is_an_error_in_one_line(source: Path, module: str)
             "--timestamp: '$.t[': expected a JSONPath, as $.created_at",
         ),
         (["--by-time", "--timestamp", "value"], "--timestamp: 'value': expected MODULE:CALLABLE"),
+        (["--by-time", "--timestamp", ".x:f"], "--timestamp: '.x:f': expected MODULE:CALLABLE"),
         (
             ["--by-time", "--timestamp", "no_such_module:f"],
             "--timestamp: 'no_such_module:f': No module named",
