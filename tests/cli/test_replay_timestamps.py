@@ -15,6 +15,7 @@ from cli.logs import is_one_line, json_lines, run
 from kafkafmt.log import PartitionLogWriter
 
 NOW = 1_700_000_000_000
+LATEST = 2**63 - 1
 DAY = "2023-11-14T22:13:2"  # of NOW
 EXTRACTOR = """
 def reversed_offset(record, partition_time):
@@ -78,6 +79,14 @@ def test_timestamps_of_keys_may_be_numbers_and_dates_and_times(tmp_path: Path) -
     assert replayed(source, "--timestamp", "key:$.t[0]") == [(4, 0), (3, 0), (2, 0), (0, 0), (1, 0)]
 
 
+def test_date_with_milliseconds_when_it_is_a_timestamp_then_it_is_exact(tmp_path: Path) -> None:
+    """As a float, the first time is a little below its millisecond."""
+    source = tmp_path / "logs"
+    put(source, 0, [b'{"t": "2004-01-13T13:20:00.001Z"}'])
+    put(source, 1, [b'{"t": "2004-01-13T13:20:00.000999+00:00"}'])
+    assert replayed(source, "--timestamp", "value:$.t") == [(1, 0), (0, 0)]
+
+
 def test_streams_custom_timestamp_extractor_may_be_a_function(source: Path, module: str) -> None:
     found = replayed(source, "--timestamp", f"{module}:reversed_offset")
     assert found == [
@@ -100,7 +109,15 @@ def test_streams_custom_timestamp_extractor_may_be_a_function(source: Path, modu
         (b'{"at": {"ms": true}}', "expected milliseconds, or a date and time of ISO 8601, found True"),
         (b'{"at": {"ms": "noon"}}', "expected milliseconds, or a date and time of ISO 8601, found 'noon'"),
         (b'{"at": {"ms": 1e400}}', "OverflowError: cannot convert float infinity to integer"),
-        (b'{"at": {"ms": -7}}', "expected a timestamp of 0 or more, found -7"),
+        (b'{"at": {"ms": -7}}', f"expected a timestamp from 0 to {LATEST}, found -7"),
+        (
+            b'{"at": {"ms": 9223372036854775808}}',
+            f"expected a timestamp from 0 to {LATEST}, found {LATEST + 1}",
+        ),
+        (
+            b'{"at": {"ms": 1e30}}',
+            f"expected a timestamp from 0 to {LATEST}, found 1000000000000000019884624838656",
+        ),
     ],
 )
 def test_record_without_a_timestamp_fails_or_is_left_out(
@@ -139,6 +156,7 @@ def test_function_that_raises_is_an_error_in_one_line(source: Path, module: str)
             "--timestamp: '$.t[': expected a JSONPath, as $.created_at",
         ),
         (["--by-time", "--timestamp", "value"], "--timestamp: 'value': expected MODULE:CALLABLE"),
+        (["--by-time", "--timestamp", ".x:f"], "--timestamp: '.x:f': expected MODULE:CALLABLE"),
         (
             ["--by-time", "--timestamp", "no_such_module:f"],
             "--timestamp: 'no_such_module:f': No module named",

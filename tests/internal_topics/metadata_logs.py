@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,22 @@ from kafkafmt._util.uuids import uuid_text
 from kafkafmt.log import ClusterMetadata, PartitionLogWriter
 from kafkafmt.log.internal_topics.metadata.rows import KINDS
 from kafkafmt.schemas import Message
-from kafkafmt.schemas.clients import SnapshotFooterRecord, SnapshotHeaderRecord
+from kafkafmt.schemas.clients import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
 
 CLUSTER = Path(__file__).parents[1] / "data" / "cluster"
 FOLDER = CLUSTER / "__cluster_metadata-0"
 START_MS = 1_700_000_000_000
+QUORUM_TYPES = {
+    LeaderChangeMessage: ControlRecordType.LEADER_CHANGE,
+    KRaftVersionRecord: ControlRecordType.KRAFT_VERSION,
+    VotersRecord: ControlRecordType.KRAFT_VOTERS,
+}
 
 
 def described() -> dict[str, Any]:
@@ -108,6 +119,9 @@ def put_metadata(folder: Path, values: Iterable[Message | bytes], first_offset: 
     """A metadata log with a record a batch, a second apart. Bytes are values as they are."""
     with PartitionLogWriter(folder) as writer:
         for offset, value in enumerate(values, first_offset):
+            if type(value) in QUORUM_TYPES:
+                writer.append(_control(offset, QUORUM_TYPES[type(value)], value))
+                continue
             builder = RecordBatchBuilder(base_offset=offset)
             data = value if isinstance(value, bytes) else framed(value)
             builder.append(START_MS + 1000 * (offset - first_offset), None, data)
@@ -115,16 +129,24 @@ def put_metadata(folder: Path, values: Iterable[Message | bytes], first_offset: 
     return folder
 
 
-def put_snapshot(folder: Path, end_offset: int, values: Iterable[Message], last_ms: int = START_MS) -> Path:
-    """A snapshot in a folder."""
+def put_snapshot(
+    folder: Path,
+    end_offset: int,
+    values: Iterable[Message],
+    last_ms: int = START_MS,
+    quorum: Sequence[Message] = (),
+) -> Path:
+    """A snapshot in a folder. quorum: its control records after the header."""
     folder.mkdir(exist_ok=True)
-    body = RecordBatchBuilder(base_offset=1)
+    parts = [_control(0, ControlRecordType.SNAPSHOT_HEADER, SnapshotHeaderRecord(0, last_ms))]
+    parts += (_control(offset, QUORUM_TYPES[type(one)], one) for offset, one in enumerate(quorum, 1))
+    body = RecordBatchBuilder(base_offset=1 + len(quorum))
     for value in values:
         body.append(last_ms, None, framed(value))
-    header = _control(0, ControlRecordType.SNAPSHOT_HEADER, SnapshotHeaderRecord(0, last_ms))
-    footer = _control(1000, ControlRecordType.SNAPSHOT_FOOTER, SnapshotFooterRecord(0))
+    parts.append(body.build())
+    parts.append(_control(1000, ControlRecordType.SNAPSHOT_FOOTER, SnapshotFooterRecord(0)))
     path = folder / f"{end_offset:020}-0000000001.checkpoint"
-    path.write_bytes(header + body.build() + footer)
+    path.write_bytes(b"".join(parts))
     return path
 
 

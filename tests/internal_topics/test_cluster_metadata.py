@@ -26,15 +26,18 @@ from internal_topics.metadata_logs import (
     put_metadata,
     put_snapshot,
 )
+from kafkafmt import RecordBatchBuilder
 from kafkafmt.errors import CorruptRecordError, InvalidRecordError, KafkaFormatError
 from kafkafmt.log import PartitionLog, cluster_metadata
 from kafkafmt.log.internal_topics.metadata.names import is_sensitive, metadata_version_name
 from kafkafmt.log.internal_topics.metadata.rows import KINDS, fields_of
 from kafkafmt.schemas import decode_metadata_record
+from kafkafmt.schemas.clients import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from kafkafmt.schemas.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -169,6 +172,14 @@ def test_record_of_an_unknown_type_then_is_kept_and_told(tmp_path: Path) -> None
     assert [one.name for one in found.topics] == ["a"]
 
 
+def test_quota_when_its_entity_has_a_type_twice_then_the_last_name_counts(tmp_path: Path) -> None:
+    entity = tuple(ClientQuotaRecord.EntityData("user", name) for name in ("alice", None))
+    (quota,) = cluster_metadata(
+        put_metadata(tmp_path / "log", [ClientQuotaRecord(entity, "consumer_byte_rate", 1.0)])
+    ).quotas
+    assert quota.entity == {"user": None}
+
+
 def test_record_about_an_entity_that_is_not_there_then_is_counted(tmp_path: Path) -> None:
     change = PartitionChangeRecord(0, ID, leader=2)
     (warning,) = cluster_metadata(put_metadata(tmp_path / "log", [change, change])).warnings
@@ -191,6 +202,83 @@ def test_log_when_it_has_a_snapshot_alone_then_is_that(tmp_path: Path) -> None:
     put_snapshot(tmp_path / "log", 10, [topic("a")])
     found = cluster_metadata(tmp_path / "log")
     assert (found.end_offset, found.is_complete, len(found.topics)) == (10, True, 1)
+
+
+def test_metadata_when_a_snapshot_alone_is_after_the_bound_then_is_refused(tmp_path: Path) -> None:
+    put_snapshot(tmp_path / "log", 10, [topic("a")], START_MS)
+    for bound in ({"end_offset": 9}, {"timestamp": START_MS - 1}):
+        with pytest.raises(ValueError, match="no segments here, and no readable snapshot within the bound"):
+            cluster_metadata(tmp_path / "log", **bound)
+    for bound in ({"end_offset": 10}, {"timestamp": START_MS}):
+        assert cluster_metadata(tmp_path / "log", **bound).is_complete
+
+
+def test_metadata_when_the_only_file_is_a_damaged_snapshot_then_is_incomplete(tmp_path: Path) -> None:
+    damaged = put_snapshot(tmp_path / "log", 10, [topic("a")])
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    found = cluster_metadata(tmp_path / "log")
+    assert (found.is_complete, found.topics) == (False, ())
+    assert str(damaged) in found.warnings[0]
+
+
+def leader(node_id: int, *voters: int) -> LeaderChangeMessage:
+    return LeaderChangeMessage(
+        leader_id=node_id, voters=tuple(LeaderChangeMessage.Voter(one) for one in voters)
+    )
+
+
+def voters(*node_ids: int) -> VotersRecord:
+    return VotersRecord(voters=tuple(VotersRecord.Voter(one) for one in node_ids))
+
+
+def quorum_log(folder: Path) -> Path:
+    """A log whose voters and leader changed at offsets 4 and 5, with a snapshot at offset 6."""
+    version = KRaftVersionRecord(k_raft_version=1)
+    put_metadata(folder, [leader(1), version, voters(1, 2, 3), topic("a"), voters(4, 5, 6), leader(4)])
+    put_snapshot(folder, 6, [topic("a")], quorum=[version, voters(4, 5, 6)])
+    return folder
+
+
+def damage_batch(folder: Path, offset: int) -> None:
+    batch = next(PartitionLog(folder).batches(offset))
+    (path,) = folder.glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[batch.position + batch.size_in_bytes - 1] ^= 1
+    path.write_bytes(data)
+
+
+def test_quorum_when_there_is_a_snapshot_then_its_voters_and_the_last_leader_of_the_log(
+    tmp_path: Path,
+) -> None:
+    found = cluster_metadata(quorum_log(tmp_path / "log"))
+    assert [one.voter_id for one in found.voters] == [4, 5, 6]
+    assert (found.leader, found.kraft_version, found.warnings) == (4, 1, ())
+
+
+def test_quorum_when_the_log_before_the_snapshot_is_damaged_then_it_is_that_of_the_snapshot(
+    tmp_path: Path,
+) -> None:
+    log = quorum_log(tmp_path / "log")
+    damage_batch(log, 4)
+    found = cluster_metadata(log)
+    assert [one.voter_id for one in found.voters] == [4, 5, 6]
+    assert (found.leader, found.is_complete, [one.name for one in found.topics]) == (None, True, ["a"])
+    (warning,) = found.warnings
+    assert str(log) in warning
+    assert "the leader of the quorum is taken from the records from offset 6 on" in warning
+
+
+def test_quorum_when_an_old_leader_record_is_malformed_then_it_is_a_warning(tmp_path: Path) -> None:
+    version = KRaftVersionRecord(k_raft_version=1)
+    log = put_metadata(tmp_path / "log", [leader(1), topic("a"), leader(2)])
+    (path,) = log.glob("*.log")
+    builder = RecordBatchBuilder(base_offset=3, is_control=True)
+    builder.append(START_MS, b"\0\0\0\2", b"\0")
+    path.write_bytes(path.read_bytes() + builder.build())
+    put_snapshot(log, 4, [topic("a")], quorum=[version, voters(7)])
+    found = cluster_metadata(log)
+    assert (found.leader, [one.voter_id for one in found.voters]) == (None, [7])
+    assert len(found.warnings) == 1
 
 
 def test_snapshot_when_it_is_cut_anywhere_then_is_one_clean_error(tmp_path: Path) -> None:

@@ -54,6 +54,15 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     return builder.build()
 
 
+def malformed_marker(offset: int, producer_id: int) -> bytes:
+    """A control batch with a valid CRC whose record has a key of one byte."""
+    builder = kf.RecordBatchBuilder(
+        base_offset=offset, producer_id=producer_id, producer_epoch=0, is_transactional=True, is_control=True
+    )
+    builder.append(DAY + offset, b"\0", bytes(6))
+    return builder.build()
+
+
 def transactional(offset: int, producer_id: int, count: int = 1, **fields: Any) -> bytes:
     fields |= {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     return batch(offset, count, **fields)

@@ -29,7 +29,7 @@ from log.coordinators import (
     transactional,
     write_log,
 )
-from log.samples import DAY, marker, name, put_segment
+from log.samples import DAY, malformed_marker, marker, name, put_segment
 
 TOPIC_ID = UUID(int=0x1234)
 
@@ -253,6 +253,28 @@ def test_batch_when_its_crc_is_valid_and_its_records_are_not_then_is_damage(tmp_
     damage: list[SourceDamage] = []
     assert [one.group_id for one in consumer_offsets(tmp_path, on_damage=damage.append).offsets] == ["a"]
     assert [(one.offset, one.next_offset) for one in damage] == [(2, 3)]
+
+
+def test_marker_when_its_crc_is_valid_and_its_key_is_not_then_is_damage(tmp_path: Path) -> None:
+    """The other transactions count; that of the marker is open."""
+    batches = [
+        transactional(0, 7, [offset_commit("a", 1)]),
+        transactional(1, 8, [offset_commit("b", 1)]),
+        marker(2, 7, commit=True),
+        malformed_marker(3, 8),
+        transactional(4, 9, [offset_commit("c", 1)]),
+        marker(5, 9, commit=False),
+    ]
+    path = put_segment(tmp_path / OFFSETS, 0, batches)
+    with pytest.raises(CorruptRecordError, match=f"{OFFSETS} at offset 3: {path.parent}: .*found 1 byte"):
+        consumer_offsets(tmp_path)
+    damage: list[SourceDamage] = []
+    found = consumer_offsets(tmp_path, on_damage=damage.append)
+    assert [one.group_id for one in found.offsets] == ["a"]
+    assert [(one.group_id, one.producer_id) for one in found.pending] == [("b", 8)]
+    assert [(one.topic_partition, one.offset, one.next_offset) for one in damage] == [
+        (TopicPartition("__consumer_offsets", 0), 3, 4)
+    ]
 
 
 def test_truncation_and_flip_when_anywhere_in_a_log_then_gives_a_state_or_one_clean_error(

@@ -9,6 +9,7 @@ import pytest
 
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log import LogTransaction, PartitionLog, transactions
+from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.internal_topics.open_transactions import open_transactions
 from kafkafmt.schemas.transaction_coordinator import TransactionLogKey, TransactionLogValue
 from kafkafmt.types import TopicPartition
@@ -23,7 +24,7 @@ from log.coordinators import (
     transactional,
     write_log,
 )
-from log.samples import DAY, batch, marker, name, put_segment
+from log.samples import DAY, batch, malformed_marker, marker, name, put_segment
 
 ORDERS = TopicPartition("orders", 0)
 PRODUCER_ID, EPOCH, TIMEOUT_MS = 7, 3, 1000
@@ -214,6 +215,22 @@ def test_damage_when_in_a_log_then_is_raised_or_skipped(tmp_path: Path) -> None:
     damage: list[object] = []
     assert "open" in transactions(folder, on_damage=damage.append).states
     assert len(damage) == 1
+
+
+def test_marker_when_its_crc_is_valid_and_its_key_is_not_then_is_damage(tmp_path: Path) -> None:
+    batches = [
+        transactional(0, 7, [(b"k", b"v")]),
+        malformed_marker(1, 7),
+        transactional(2, 8, [(b"k", b"v")]),
+        marker(3, 8, commit=True),
+    ]
+    put_segment(tmp_path / str(ORDERS), 0, batches)
+    with pytest.raises(CorruptRecordError, match=f"{ORDERS} at offset 1: {tmp_path / str(ORDERS)}: "):
+        transactions(tmp_path)
+    damage: list[SourceDamage] = []
+    found = transactions(tmp_path, on_damage=damage.append)
+    assert [one.transaction.producer_id for one in found.open] == [7]
+    assert [(one.topic_partition, one.offset, one.next_offset) for one in damage] == [(ORDERS, 1, 2)]
 
 
 def test_truncation_and_flip_when_anywhere_then_gives_a_state_or_one_clean_error(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ shapes = st.lists(
     producer=sizes,
     consumer=sizes,
     fixed=st.tuples(sizes, sizes, sizes),
-    count=st.integers(1, 4),
+    count=st.integers(2, 4),
 )
 def test_plan_when_rebalanced_in_any_way_then_threads_together_stay_within_total_or_warn(
     tasks, total, reserved, producer, consumer, fixed, count
@@ -322,7 +322,7 @@ def test_plan_when_producer_and_consumer_take_more_than_a_share_then_the_least_t
             ValueError,
             "write_buffer_bytes: expected a size of 65536 bytes or more",
         ),
-        ({"max_write_buffer_number": 0}, ValueError, "max_write_buffer_number: expected 1 or more"),
+        ({"max_write_buffer_number": 1}, ValueError, "max_write_buffer_number: expected 2 or more, found 1"),
     ],
 )
 def test_plan_when_an_argument_is_none_then_its_name_and_what_was_found(arguments, error, message):

@@ -574,7 +574,26 @@ def test_extractor_when_given_then_decides_and_sees_the_partition_time() -> None
     assert group.stream_time == 8
 
 
-@pytest.mark.parametrize("wrong", [-1, None, "7", 1.5])
+def test_extractor_when_it_runs_out_of_memory_then_records_before_are_returned_and_it_is_called_again() -> (
+    None
+):
+    calls: list[int] = []
+
+    def extract(record, _: int) -> int:
+        calls.append(record.offset)
+        if record.offset == 2 and calls.count(2) < 3:
+            raise MemoryError
+        return record.timestamp
+
+    group = group_of({A: log_of(ref.batch_of(rows(0, 1, 2, 3, 4)))}, timestamp_extractor=extract)
+    found: list[tuple[TopicPartition, int]] = []
+    with pytest.raises(MemoryError):
+        order(group, found)
+    assert found == [(A, 0), (A, 1)]
+    assert order(group) == [(A, 2), (A, 3)]
+
+
+@pytest.mark.parametrize("wrong", [-1, None, "7", 1.5, 2**63])
 def test_extractor_when_it_returns_no_timestamp_then_error_names_partition_and_offset(wrong: object) -> None:
     group = group_of(
         {A: log_of(ref.batch_of(rows(0, 1, 2, 3, 4)))},

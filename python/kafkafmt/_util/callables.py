@@ -14,7 +14,7 @@ def load_callable(name: str) -> Callable[..., Any]:
     Raises ValueError, in one line, if the name has another form, nothing of that name is found, or it is not callable.
     """
     module, _, attribute = name.partition(":")
-    if not module or not attribute:
+    if not module or module.startswith(".") or not attribute:  # no package for a relative name is known
         raise ValueError(f"{name!r}: expected MODULE:CALLABLE")
     if "" not in sys.path:
         sys.path.insert(0, "")

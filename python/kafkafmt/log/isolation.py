@@ -28,6 +28,8 @@ from kafkafmt.storage import read_file
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
 
+MarkerErrorHandler: TypeAlias = Callable[[KafkaFormatError], object]
+
 
 def parse_producer_snapshot(data: bytes) -> dict[int, int] | None:
     """Parse a `.snapshot` file. Returns the first offsets of its open transactions by producer id; None for damage."""
@@ -58,11 +60,12 @@ class TransactionTracker:
         """The first offset of all open transactions, before which committed readers stop; None if none is open."""
         return min(self._first_offsets.values(), default=None)
 
-    def add(self, run: BatchRun) -> Iterator[AbortedTransaction]:
+    def add(self, run: BatchRun, on_error: MarkerErrorHandler | None = None) -> Iterator[AbortedTransaction]:
         """Add the batches of a run. Yields the transactions that its markers abort.
 
-        Raises InvalidRecordError for a control record whose key or value Kafka refuses, and KafkaFormatError for a
-        damaged batch.
+        on_error: called with the error of each marker that cannot be read, which is skipped. If None, such a marker
+        raises: InvalidRecordError for a control record whose key or value Kafka refuses, KafkaFormatError for a damaged
+        batch.
         """
         rows = run.index
         for number in rows["is_transactional"].nonzero()[0].tolist():
@@ -70,7 +73,13 @@ class TransactionTracker:
             if not rows["is_control"][number]:
                 self._first_offsets.setdefault(producer_id, int(rows["base_offset"][number]))
                 continue
-            kind = _marker_type(run, number)
+            try:
+                kind = _marker_type(run, number)
+            except KafkaFormatError as error:
+                if on_error is None:
+                    raise
+                on_error(with_batch(error, run, number))
+                continue
             if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
                 first_offset = self._first_offsets.pop(producer_id, None)
                 if kind == ControlRecordType.ABORT and first_offset is not None:
@@ -92,15 +101,15 @@ class LogTransactions:
     end_offset: int = 0
     rest: int | None = None
 
-    def add(self, run: BatchRun, sound: Sequence[int]) -> None:
-        """Add the batches with these numbers. Raises KafkaFormatError for a damaged marker."""
+    def add(self, run: BatchRun, sound: Sequence[int], on_error: MarkerErrorHandler | None = None) -> None:
+        """Add the batches with these numbers. on_error: as of `TransactionTracker.add`, and so are the errors."""
         if len(sound):
             self.end_offset = max(self.end_offset, int(run.index["last_offset"][sound[-1]]) + 1)
         if len(sound) == len(run):
-            self.aborted += self.tracker.add(run)
+            self.aborted += self.tracker.add(run, on_error)
             return
         for number in sound:
-            self.aborted += self.tracker.add(slice_run(run, number, number + 1))
+            self.aborted += self.tracker.add(slice_run(run, number, number + 1), on_error)
 
     def add_segment(self, opened: OpenSegment, position: int, end: int) -> None:
         """Add the batches between two positions of a segment. Damaged batches are skipped."""

@@ -142,7 +142,7 @@ class MemoryPlan:
         such term.
     buffered_bytes_per_partition, write_buffer_bytes, block_cache_bytes: calculated if None. A write buffer belongs to
         one store. The instance has one block cache, divided over the threads that have stores.
-    max_write_buffer_number: of each store.
+    max_write_buffer_number: of each store, 2 or more: RocksDB raises 1 to 2.
     least_batch_bytes: the largest batch, which each partition must be able to buffer. The default is that of
         `max.message.bytes`.
     parts: what each thread uses beside these, by name.
@@ -200,7 +200,7 @@ class MemoryPlan:
 
     def __post_init__(self) -> None:
         _count("threads", self.threads, 1)
-        _count("max_write_buffer_number", self.max_write_buffer_number, 1)
+        _count("max_write_buffer_number", self.max_write_buffer_number, 2)
         for name, least in _LEAST_SIZES.items():
             value = getattr(self, name)
             if value is not None or name in _REQUIRED_SIZES:

@@ -47,7 +47,7 @@ class PartitionGroup:
         is enough for a batch of Kafka's default `max.message.bytes`. With `buffered_bytes`, all parts are equal.
     budget: reserves the bytes of all partitions.
     timestamp_extractor: called with a Record and the largest timestamp of its partition so far (-1 at first). It
-        returns the timestamp of the record, 0 or more. If None, the record's own timestamp is used.
+        returns the timestamp of the record, from 0 to 2^63 - 1. If None, the record's own timestamp is used.
     verify: check CRCs.
     max_decompressed_bytes: the limit for each batch, bytes or a text.
     batch_bound: refuses batches, and records of compressed ones, that are too large for the memory of a job. None: none
@@ -208,8 +208,8 @@ class PartitionGroup:
 
         Raises KafkaFormatError if the next batch of a partition is damaged; message and `failed` name the partition.
         All records before it were returned; continue with `skip` or `remove`. The same holds for TimestampError, which
-        says that a timestamp extractor raised an error, or returned no timestamp. Raises ValueError if `most_records`
-        is below 1.
+        says that a timestamp extractor raised an error, or returned no timestamp. A MemoryError of the extractor is
+        raised unchanged, and the next call calls it again. Raises ValueError if `most_records` is below 1.
         """
         most = _checked(most_records)
         queue = self._next()

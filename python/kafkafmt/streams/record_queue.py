@@ -378,10 +378,8 @@ class RecordQueue:
                 break
             try:
                 self._extracted = self._extract(cursor)
-            except (
-                TimestampError
-            ):  # `open` raises it again for that record; those before it are returned first
-                break
+            except (TimestampError, MemoryError):
+                break  # `open` calls the extractor again; the records before that one are returned first
             if self._extracted > limit or (self._extracted == limit and not is_inclusive):
                 break
         return stop
@@ -391,8 +389,10 @@ class RecordQueue:
         assert self._options.timestamp_extractor is not None
         try:
             timestamp = self._options.timestamp_extractor(record, self.partition_time)
-            if not isinstance(timestamp, (int, np.integer)) or timestamp < 0:
-                raise ValueError(f"expected a timestamp of 0 or more, found {timestamp!r}")
+            if not (isinstance(timestamp, (int, np.integer)) and 0 <= timestamp <= _LATEST):
+                raise ValueError(f"expected a timestamp from 0 to {_LATEST}, found {timestamp!r}")
+        except MemoryError:  # not an error of the record
+            raise
         except Exception as error:
             message = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
             raise TimestampError(self.topic_partition, record.offset, message) from error

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from kafkafmt._util.user_errors import UserError
+from kafkafmt.types import milliseconds
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -64,12 +65,12 @@ def json_timestamp(part: Literal["key", "value"], path: str) -> TimestampExtract
         found = find(document)
         if len(found) != 1:
             raise ValueError(f"expected one value at {path} of the {part}, found {len(found)}")
-        return _milliseconds(found[0].value)
+        return _as_timestamp(found[0].value)
 
     return extract
 
 
-def _milliseconds(value: Any) -> int:
+def _as_timestamp(value: Any) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, str):
@@ -81,5 +82,5 @@ def _milliseconds(value: Any) -> int:
         else:
             if moment.tzinfo is None:
                 moment = moment.replace(tzinfo=timezone.utc)
-            return int(moment.timestamp() * 1000)
+            return milliseconds(moment)
     raise ValueError(f"expected milliseconds, or a date and time of ISO 8601, found {value!r}")

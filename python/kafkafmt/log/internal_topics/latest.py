@@ -132,6 +132,13 @@ def runs_from(
             yield found
 
 
+def batch_damage(log: PartitionLog, error: KafkaFormatError) -> SourceDamage:
+    """Return the damage for the error of a batch that cannot be read; see `kafkafmt.records.runs.with_batch`."""
+    assert error.last_offset is not None
+    offset = error.last_offset if error.base_offset is None else error.base_offset
+    return SourceDamage(partition_of_log(log), offset, error.last_offset + 1, f"{log.path}: {error}")
+
+
 def log_reader(log: PartitionLog) -> LogReader:
     """Return a reader of a log whose folder may have any name."""
     return LogReader(
@@ -188,10 +195,7 @@ class _Log:
         return last_by_key(runs, self.end_offset, limit, self._report)
 
     def _report(self, error: KafkaFormatError) -> None:
-        assert error.last_offset is not None
-        offset = error.last_offset if error.base_offset is None else error.base_offset
-        message = f"{self._log.path}: {error}"
-        self._on_damage(SourceDamage(partition_of_log(self._log), offset, error.last_offset + 1, message))
+        self._on_damage(batch_damage(self._log, error))
 
     def _committed_runs(self) -> Iterator[BatchRun]:
         for run in runs_from(self._log, 0, self.end_offset, on_damage=self._on_damage):
@@ -216,10 +220,13 @@ class _Log:
         return select_batches(run, ~left_out) if left_out.any() else run
 
     def _read_transactions(self, from_offset: int) -> LogTransactions:
-        """Read the transactions from an offset to `end_offset`. Damage is reported when the records are read."""
+        """Read the transactions from an offset to `end_offset`. Markers that cannot be read are skipped and reported.
+
+        Other damage is reported when the records are read.
+        """
         found = LogTransactions()
         for run in runs_from(self._log, from_offset, self.end_offset, on_damage=lambda damage: None):
-            found.add(run, range(len(run)))
+            found.add(run, range(len(run)), self._report)
         return found
 
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.log.internal_topics.latest import DamageHandler, log_reader, raise_damage, runs_from
+from kafkafmt.log.internal_topics.latest import (
+    DamageHandler,
+    batch_damage,
+    log_reader,
+    raise_damage,
+    runs_from,
+)
 from kafkafmt.log.isolation import LogTransactions, TransactionTracker
 from kafkafmt.log.producer_snapshots import snapshot_entries
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX
@@ -31,7 +37,7 @@ class OpenTransaction:
 
     producer_epoch: that of its first batch, or of its producer in the snapshot. -1 if compaction removed the batch.
     first_offset: the offset of its first record.
-    start_timestamp: the lowest timestamp of its first batch, in milliseconds; -1 if compaction removed the batch.
+    start_timestamp: the base timestamp of its first batch, in milliseconds; -1 if compaction removed the batch.
     """
 
     topic_partition: TopicPartition
@@ -58,7 +64,8 @@ def open_transactions(
 ) -> OpenTransactions:
     """Return the open transactions of a log.
 
-    on_damage: called with each damaged range in the batches that are read. By default CorruptRecordError is raised.
+    on_damage: called with each damaged range in the batches that are read, and each marker that cannot be read. They
+        are skipped. By default CorruptRecordError is raised.
     """
     end_offset, entries = _last_snapshot(log)
     known = {entry.producer_id: entry for entry in entries}
@@ -72,7 +79,7 @@ def open_transactions(
     for run in runs_from(log, end_offset, on_damage=on_damage):
         numbers = (run.index["base_offset"] >= end_offset).nonzero()[0].tolist()
         if numbers:
-            found.add(run, numbers)
+            found.add(run, numbers, lambda error: on_damage(batch_damage(log, error)))
             rows = run.index[numbers]
             newest = max(newest, int(rows["max_timestamp"][rows["producer_id"] >= 0].max(initial=_NONE)))
     begun = dict(found.tracker.open_transactions)

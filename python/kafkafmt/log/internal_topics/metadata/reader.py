@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.internal_topics.latest import end_offset_at
 from kafkafmt.log.internal_topics.metadata.cluster import ClusterMetadata
 from kafkafmt.log.internal_topics.metadata.snapshots import SUFFIX, MetadataSnapshot, snapshots_in
-from kafkafmt.log.internal_topics.metadata.state import MetadataState
+from kafkafmt.log.internal_topics.metadata.state import MetadataState, Quorum
 from kafkafmt.log.listing import segment_entries
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.topics import METADATA_LOG
 from kafkafmt.records.batch import RecordBatch
 from kafkafmt.storage import RemotePath, StoragePath, storage_of, storage_path
-from kafkafmt.types import check_int, milliseconds
+from kafkafmt.types import ControlRecordType, check_int, milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from _kafkafmt.records.decode import Record
 
 
 def cluster_metadata(
@@ -105,31 +102,55 @@ class _MetadataFolder:
         if last_ms is not None:
             end_offset = end_offset_at(self._log, last_ms)
         state = self._begun(snapshots, end_offset, last_ms)
+        is_complete = self._is_complete(state, log_start, end_offset, last_ms)
         begins_at = state.end_offset
-        is_complete = log_start is None or log_start <= begins_at
-        if not is_complete and log_start is not None:
-            if end_offset is not None and end_offset <= log_start and state.snapshot is None:
-                raise ValueError(f"{self._path}: the metadata before offset {log_start} is no longer here")
-            self._warnings.append(
-                f"{self._path}: the records from offset {begins_at} to before {log_start} are missing"
-            )
-        for record in self._control_records(begins_at):
-            state.quorum.add(record)
+        self._add_leaders(state.quorum, begins_at)
         for record in self._log.records(begins_at, end_offset, control=True):
             state.add(record, self._path)
         return state.result(self._path, is_complete=is_complete, warnings=self._warnings)
 
-    def _control_records(self, end_offset: int) -> Iterator[Record]:
-        """Yield the control records before the offset where reading begins: snapshots lack the leader of the quorum.
+    def _is_complete(
+        self, state: MetadataState, log_start: int | None, end_offset: int | None, last_ms: int | None
+    ) -> bool:
+        """Return whether no records before those of the log are missing; if some are, a warning says which.
 
-        Damage there ends them, as the metadata does not depend on them.
+        Raises ValueError if all records within the bounds are missing.
         """
-        with suppress(KafkaFormatError):
+        if log_start is None:
+            if state.snapshot is None and (end_offset is not None or last_ms is not None):
+                raise ValueError(f"{self._path}: no segments here, and no readable snapshot within the bound")
+            return state.snapshot is not None
+        if log_start <= state.end_offset:
+            return True
+        if end_offset is not None and end_offset <= log_start and state.snapshot is None:
+            raise ValueError(f"{self._path}: the metadata before offset {log_start} is no longer here")
+        self._warnings.append(
+            f"{self._path}: the records from offset {state.end_offset} to before {log_start} are missing"
+        )
+        return False
+
+    def _add_leaders(self, quorum: Quorum, end_offset: int) -> None:
+        """Add the leaders of the quorum before the offset where reading begins: snapshots lack them.
+
+        All else about the quorum is in the snapshot, and is newer there. Damage is a warning, and the leader is then
+        unknown: the rest of the metadata does not depend on these records.
+        """
+        try:
             for run in self._log.runs(end_offset=end_offset):
                 for number in run.index["is_control"].nonzero()[0].tolist():
                     batch = RecordBatch(run, number)
                     batch.ensure_valid()
-                    yield from batch
+                    for record in batch:
+                        if (
+                            record.control is not None
+                            and record.control.type == ControlRecordType.LEADER_CHANGE
+                        ):
+                            quorum.add(record)
+        except KafkaFormatError as error:
+            quorum.leader = None
+            error.path = error.path or str(self._path)
+            place = f"the records from offset {end_offset} on"
+            self._warnings.append(f"{error}; the leader of the quorum is taken from {place}")
 
     def _log_start(self) -> int | None:
         """Return the base offset of the first segment; None without segments."""

@@ -169,7 +169,8 @@ class MetadataReplay:
         return _set(self._configs, (record.resource_type, record.resource_name), record.name, record.value)
 
     def _client_quota(self, record: Any) -> bool:
-        entity = tuple(sorted((one.entity_type, one.entity_name) for one in record.entity))
+        # As in Kafka, a type that is there twice has its last name.
+        entity = tuple(sorted({one.entity_type: one.entity_name for one in record.entity}.items()))
         return _set(self._quotas, entity, record.key, None if record.remove else record.value)
 
     def _acl(self, record: Any) -> bool:
