@@ -82,7 +82,7 @@ class PartitionWriter:
         before are not appended again; the result begins with their offsets. Raises RefusedRecordsError,
         KafkaFormatError and OSError.
         """
-        async with self._appending:
+        async with self._appending, self._partition.appending():
             try:
                 return await self._in_thread(lambda: self._append(run, settings, now))
             except _LogReplacedError:
