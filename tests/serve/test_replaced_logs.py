@@ -18,6 +18,7 @@ from _kafkafmt.batches.scan import scan
 from kafkafmt.log import LogAppender, PartitionLog
 from kafkafmt.log.appender import create_log
 from kafkafmt.serve.catalog import Catalog
+from kafkafmt.serve.producing.failed_logs import FailedLogs
 from kafkafmt.serve.producing.writers import Appended, PartitionWriter
 from kafkafmt.types import TimestampType
 from serve.produced import batch
@@ -34,7 +35,7 @@ def with_writer(folder: Path, scenario: Callable[[PartitionWriter], Awaitable[No
 
     async def run() -> None:
         with ThreadPoolExecutor(2) as threads:
-            writer = PartitionWriter(partition, threads, {})
+            writer = PartitionWriter(partition, threads, FailedLogs())
             await scenario(writer)
             await writer.close()
 
