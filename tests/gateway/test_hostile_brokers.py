@@ -26,11 +26,12 @@ from endpoints.endpoint_process import HOST
 from gateway.test_bad_requests import NEW, OLD, produce
 from kafkafmt.client.io_thread import IoLoop
 from kafkafmt.convert.options import ConversionStats
-from kafkafmt.gateway import fetching, producing
+from kafkafmt.gateway import producing
 from kafkafmt.gateway.cluster import Address, ClusterView
 from kafkafmt.gateway.cluster_config import cluster_config
 from kafkafmt.gateway.down_conversion import DownConversionPolicy
 from kafkafmt.gateway.errors import UpstreamError
+from kafkafmt.gateway.leader_fetch import FetchOptions, LeaderFetch, WantedPartition
 from kafkafmt.gateway.routes import Broker
 from kafkafmt.gateway.split_produce import MergedProduce
 from kafkafmt.gateway.upstreams import Upstreams
@@ -190,7 +191,7 @@ def test_fetch_response_when_it_is_malformed_then_it_is_an_error_of_the_cluster(
     request: Any = SimpleNamespace(
         version=OLD, body=body, client_id=None, memory=SimpleNamespace(available_bytes=MIB)
     )
-    options = fetching.FetchOptions(MIB, MIB, DownConversionPolicy(None))
-    translated = fetching.TranslatedFetch(None, None, options)  # type: ignore[arg-type]
+    options = FetchOptions(MIB, MIB, DownConversionPolicy(None))
+    leader = LeaderFetch(None, None, options)  # type: ignore[arg-type]
     with pytest.raises(UpstreamError, match="Fetch response"):
-        asyncio.run(translated._ask_one(upstream, request, [fetching._Wanted("t", 0, 0, MIB)], 0.0, 1))
+        asyncio.run(leader.ask(upstream, request, [WantedPartition("t", 0, 0, MIB)], 0.0, 1))

@@ -242,5 +242,9 @@ def test_note_when_ten_seconds_are_over_then_is_forgotten() -> None:
     now = 10.0
     assert notes.value("t", 0, 5, 0) is None
     assert notes.value("u", 0, 6, 0) == 35
+    assert notes
+    now = 19.0
+    assert not notes
+    now = 18.0
     assert [notes.forget("u", 0) for _ in range(2)] == [True, False]
     assert notes.value("u", 0, 6, 0) is None

@@ -93,9 +93,11 @@ def assert_answers_errors(client: RawClient) -> None:
 def assert_answers_errors_of_dropped_versions(client: RawClient) -> None:
     assert codes(client.ask(list_offsets(("t", 0, -1)), 0)) == [NOT_LEADER]
     for version in (0, 1):
-        assert codes(client.ask(offset_commit(), version)) == [NO_COORDINATOR]
         assert client.ask(join_group(), version).error_code == NO_COORDINATOR
-    assert codes(client.ask(offset_fetch(), 0)) == [NO_COORDINATOR]
+    # Clients of v0 know no coordinators. kafka-python 1.3.5 tries again for LEADER_NOT_AVAILABLE only.
+    for request in (offset_commit(), offset_fetch()):
+        assert codes(client.ask(request, 0)) == [LEADER_NOT_AVAILABLE]
+    assert codes(client.ask(offset_commit(), 1)) == [NO_COORDINATOR]
 
 
 def test_cluster_when_it_cannot_be_reached_then_old_clients_get_errors_until_it_can(

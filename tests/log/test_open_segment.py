@@ -134,10 +134,10 @@ def test_batch_that_is_larger_than_what_is_read_at_a_time_is_found(tmp_path: Pat
     large = batch(1, size=5 << 20)
     segment = opened(put_segment(tmp_path, 0, [batch(0), large, batch(2)]))
     for offset, position in ((2, len(batch(0)) + len(large)), (1, len(batch(0))), (0, 0)):
-        row = finish(segment.find_steps(offset))
+        row = finish(segment.find_steps(offset, segment.records.end_position))
         assert row is not None
         assert row["position"] == position
-    assert finish(segment.find_steps(3)) is None
+    assert finish(segment.find_steps(3, segment.records.end_position)) is None
 
 
 def test_what_is_passed_over_is_remembered_within_bounds(tmp_path: Path) -> None:

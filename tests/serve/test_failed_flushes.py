@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,9 @@ from endpoints.raw_client import RawClient
 from endpoints.served import Served
 from kafkafmt.log.appender import LogAppender, create_log
 from kafkafmt.log.growing_segment import GrowingSegment
-from serve.produced import LEADER, batch, error_code, produce
+from serve.produced import LEADER, answered, batch, error_code, produce
 
-NO_ERROR, STORAGE_ERROR = 0, 56
+NO_ERROR, UNKNOWN_TOPIC_OR_PARTITION, STORAGE_ERROR = 0, 3, 56
 VERSION = 9
 
 
@@ -48,16 +49,28 @@ class ServedToItsEnd(Served):
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RawClient]:
-    """A client of an endpoint that keeps one log open for producers."""
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServedToItsEnd:
+    """An endpoint that keeps one log open for producers."""
     monkeypatch.setattr("kafkafmt.serve.endpoint.max_open_logs", lambda: 1)
     for name in ("t-0", "t-1"):
         create_log(tmp_path / name)
-    served = ServedToItsEnd(tmp_path, allow_produce=True)
+    return ServedToItsEnd(tmp_path, allow_produce=True)
+
+
+@pytest.fixture
+def client(served: ServedToItsEnd) -> Iterator[RawClient]:
     with served, RawClient(served.address) as client:
         yield client
     assert served.error is not None  # records may be lost
     assert served.error.errno == errno.EIO
+
+
+def fail_and_close(folder: Path, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a flush of `t-0` fail, and its log be closed."""
+    fail_next_flush(folder, monkeypatch)
+    assert error_code(client, produce(batch()), VERSION) == STORAGE_ERROR
+    assert error_code(client, produce(batch(), first=1), VERSION) == NO_ERROR
+    assert error_code(client, produce(batch()), VERSION) == STORAGE_ERROR
 
 
 @pytest.mark.parametrize("acks_first", [LEADER, -1], ids=["of-a-close", "of-a-request"])
@@ -72,6 +85,33 @@ def test_batch_when_its_flush_has_failed_and_the_log_was_closed_then_is_not_conf
         assert error_code(client, produce(batch(), first=1), VERSION) == NO_ERROR
         for again in (data, batch()):
             assert error_code(client, produce(again), VERSION) == STORAGE_ERROR
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_log_when_its_folder_is_made_again_after_a_failed_flush_then_takes_records(
+    tmp_path: Path, served: ServedToItsEnd, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    folder = tmp_path / "t-0"
+    with served, RawClient(served.address) as client:
+        fail_and_close(folder, client, monkeypatch)
+        shutil.rmtree(folder)
+        if is_listed:
+            codes = [error_code(client, produce(batch()), VERSION) for _ in range(2)]
+            assert codes == [STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION]
+        create_log(folder)
+        (answer,) = answered(client, produce(batch()), VERSION)
+        assert (answer.error_code, answer.base_offset) == (NO_ERROR, 0)
+    assert served.error is None  # nothing of a log that exists is lost
+
+
+def test_log_when_its_folder_was_away_after_a_failed_flush_then_is_refused_again(
+    tmp_path: Path, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_and_close(tmp_path / "t-0", client, monkeypatch)
+    (tmp_path / "t-0").rename(tmp_path / "away")
+    assert error_code(client, produce(batch()), VERSION) != NO_ERROR
+    (tmp_path / "away").rename(tmp_path / "t-0")
+    assert error_code(client, produce(batch()), VERSION) == STORAGE_ERROR
 
 
 def test_refusals_when_there_are_many_then_the_kept_error_does_not_grow(

@@ -17,6 +17,8 @@ import pytest
 from _kafkafmt.batches.scan import scan
 from kafkafmt.log import LogAppender, PartitionLog
 from kafkafmt.log.appender import create_log
+from kafkafmt.serve.catalog import Catalog
+from kafkafmt.serve.producing.failed_logs import FailedLogs
 from kafkafmt.serve.producing.writers import Appended, PartitionWriter
 from kafkafmt.types import TimestampType
 from serve.produced import batch
@@ -28,11 +30,12 @@ WAIT_SECONDS = 0.5
 def with_writer(folder: Path, scenario: Callable[[PartitionWriter], Awaitable[None]]) -> None:
     """Run a scenario with the writer of an empty log."""
     create_log(folder)
-    partition: Any = SimpleNamespace(folder=folder, leader_epoch=0)
+    partition = Catalog(folder.parent).partition("t", 0)
+    assert partition is not None
 
     async def run() -> None:
         with ThreadPoolExecutor(2) as threads:
-            writer = PartitionWriter(partition, threads, {})
+            writer = PartitionWriter(partition, threads, FailedLogs())
             await scenario(writer)
             await writer.close()
 

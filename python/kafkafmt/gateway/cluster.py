@@ -1,4 +1,4 @@
-"""What a gateway knows of its cluster: brokers, leaders and coordinators, learned from the responses that pass."""
+"""What a gateway knows of its cluster, from the responses that pass: brokers, controller, leaders and coordinators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from kafka import errors
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.gateway.broker_versions import VersionsForStrangers
-from kafkafmt.gateway.routes import Broker
+from kafkafmt.gateway.routes import Broker, broker_of
 from kafkafmt.server.request import Message
+from kafkafmt.server.wire import all_structs
 
 # Values of the field `key_type` of FindCoordinator.
 KEY_TYPES = {Broker.GROUP: 0, Broker.TRANSACTION: 1}
@@ -42,6 +43,8 @@ STALE_LEADER_CODES = frozenset(
 STALE_COORDINATOR_CODES = frozenset(
     (errors.CoordinatorNotAvailableError.errno, errors.NotCoordinatorError.errno)
 )
+# The error code of a broker that is not the controller. Brokers of clusters without ZooKeeper pass requests on to it.
+NOT_CONTROLLER = int(errors.NotControllerError.errno)
 # Error codes of topics in metadata that have no leaders. With other codes the client may not see the topic.
 _GONE = (errors.UnknownTopicOrPartitionError.errno, errors.LeaderNotAvailableError.errno)
 # DescribeCluster: the type of endpoint of brokers, from the first version that has others (KIP-919, KIP-1073).
@@ -133,12 +136,20 @@ class ClusterView:
         """Forget a coordinator, which answered that it is not the coordinator."""
         self._coordinators.pop((broker, key), None)
 
+    def forget_controller(self) -> None:
+        """Forget the controller: a broker answered that it is not the controller."""
+        self.controller_id = None
+
     def forget_stale(self, request: Message, response: Message) -> None:
-        """Forget the leaders of topics, or the coordinator of a group, if the error codes of a response say so."""
+        """Forget leaders, a coordinator or the controller, if the error codes of a response say that others are it."""
         if request.API_KEY in (ApiKey.ListOffsets, ApiKey.OffsetForLeaderEpoch):
             for topic in response.topics:
                 if any(one.error_code in STALE_LEADER_CODES for one in topic.partitions):
                     self.forget_leaders(topic.topic if hasattr(topic, "topic") else topic.name)
+            return
+        if broker_of(request.API_KEY) is Broker.CONTROLLER:
+            if any(getattr(one, "error_code", None) == NOT_CONTROLLER for one in all_structs(response)):
+                self.forget_controller()
             return
         group = getattr(request, "group_id", None)
         if group is None:

@@ -14,8 +14,9 @@ from kafkafmt.client.io_thread import IoLoop
 from kafkafmt.gateway.cluster import Address, ClusterView
 from kafkafmt.gateway.cluster_config import cluster_config
 from kafkafmt.gateway.down_conversion import DownConversionPolicy
-from kafkafmt.gateway.fetching import FetchOptions, TranslatedFetch
+from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.identities import ClientIdentity
+from kafkafmt.gateway.leader_fetch import FetchOptions
 from kafkafmt.gateway.options import GatewayOptions
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.session import ClientSession

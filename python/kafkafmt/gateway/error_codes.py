@@ -12,6 +12,9 @@ from typing import TypeAlias
 from kafka import errors
 from kafka.protocol.api_key import ApiKey
 
+from kafkafmt.server.request import Message
+from kafkafmt.server.wire import all_structs
+
 # A release of Kafka, as 0.10.1 is (0, 10, 1).
 Release: TypeAlias = tuple[int, ...]
 
@@ -104,3 +107,10 @@ def known_code(api_key: int, version: int, error_code: int) -> int:
         return error_code
     older = OLDER_CODES.get(error_code, UNKNOWN_SERVER_ERROR)
     return older if first_release(older) <= release else UNKNOWN_SERVER_ERROR
+
+
+def to_known_codes(response: Message) -> None:
+    """Replace the error codes of a response, at its version, by those that its client knows."""
+    for struct in all_structs(response):
+        if getattr(struct, "error_code", None):
+            struct.error_code = known_code(response.API_KEY, response.API_VERSION, struct.error_code)

@@ -33,17 +33,19 @@ class FetchNotes:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: dict[tuple[str, int], tuple[float, FetchNote]] = {}
+        self._until = 0.0  # no note applies for longer
 
     def __bool__(self) -> bool:
         """Return whether there may be notes that apply."""
-        return bool(self._known)
+        return bool(self._known) and self._clock() < self._until
 
     def add(self, notes: Iterable[FetchNote]) -> None:
         """Remember notes, and forget those that apply no longer."""
         now = self._clock()
         self._known = {key: known for key, known in self._known.items() if now < known[0]}
+        self._until = now + _SECONDS
         for one in notes:
-            self._known[one.topic, one.partition] = now + _SECONDS, one
+            self._known[one.topic, one.partition] = self._until, one
 
     def value(self, topic: str, partition: int, offset: int, magic: int) -> int | None:
         """Return the value for the records from an offset on; None if none is known."""

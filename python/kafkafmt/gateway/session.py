@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from kafka.protocol.api_key import ApiKey
 
 from kafkafmt.gateway.addresses import NAMING_APIS, replace_addresses
-from kafkafmt.gateway.coordinated import CoordinatedResponse
+from kafkafmt.gateway.cluster import NOT_CONTROLLER, STALE_COORDINATOR_CODES
 from kafkafmt.gateway.errors import UpstreamAuthenticationError, UpstreamError
 from kafkafmt.gateway.fetching import TranslatedFetch
 from kafkafmt.gateway.leader_requests import LeaderRequests
 from kafkafmt.gateway.passing import AlteringResponse, PassedResponse, PassedResponses, framed
 from kafkafmt.gateway.producing import TranslatedProduce
 from kafkafmt.gateway.routes import Broker, broker_of, coordinator_key
+from kafkafmt.gateway.searched import SearchedResponse
 from kafkafmt.gateway.splitting import SPLITS, ask_split, is_split
 from kafkafmt.gateway.translations import TRANSLATIONS, Translation, passed_version
 from kafkafmt.gateway.unreachable import unreachable_response
@@ -147,14 +148,19 @@ class ClientSession:
             await self._to_leaders.pass_on(frame, head)
             return
         broker = broker_of(head.api_key)
-        is_coordinated = self.upstreams.own is None and broker in (Broker.GROUP, Broker.TRANSACTION)
+        is_chosen = self.upstreams.own is None  # by the gateway, from what its view knows
+        is_coordinated = is_chosen and broker in (Broker.GROUP, Broker.TRANSACTION)
         key = coordinator_key(frame, head) if is_coordinated else None
         upstream = await self._upstream_of(broker, key)
         await upstream.wait_free()
-        connection = upstream.connection
+        connection, view = upstream.connection, self.upstreams.view
         if key is not None:
-            forget = partial(self.upstreams.view.forget_coordinator, broker, key)
-            response: PassedResponse = CoordinatedResponse(self._passed, connection, forget)
+            forget = partial(view.forget_coordinator, broker, key)
+            response: PassedResponse = SearchedResponse(
+                self._passed, connection, STALE_COORDINATOR_CODES, forget
+            )
+        elif is_chosen and broker is Broker.CONTROLLER:
+            response = SearchedResponse(self._passed, connection, [NOT_CONTROLLER], view.forget_controller)
         elif head.api_key in _ALTERING:
             response = AlteringResponse(self._passed, connection, self.fetching.configs_changed)
         else:

@@ -19,9 +19,8 @@ from kafka.protocol.consumer import (
     OffsetSpec,
 )
 
-from kafkafmt.gateway.error_codes import known_code
+from kafkafmt.gateway.error_codes import known_code, to_known_codes
 from kafkafmt.server.request import Message
-from kafkafmt.server.wire import all_structs
 
 # Sends a message of kafka-python to the broker that answers for it, and returns the response.
 Ask: TypeAlias = Callable[[Message], Awaitable[Message]]
@@ -226,11 +225,9 @@ def _at(message: Message, version: int) -> Message:
 
 def _aged(response: Message, version: int) -> Message:
     """Return a response at an older version, with error codes that its clients know."""
-    api_key = response.API_KEY
-    for struct in all_structs(response):
-        if getattr(struct, "error_code", None):
-            struct.error_code = known_code(api_key, version, struct.error_code)
-    return _at(response, version)
+    aged = _at(response, version)
+    to_known_codes(aged)
+    return aged
 
 
 # By API key. The newest versions are the last before one whose messages have another shape, or that quotas refuse

@@ -18,6 +18,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
+from kafkafmt.gateway.error_codes import to_known_codes
 from kafkafmt.server.request import Message
 
 _NO_LEADER = errors.LeaderNotAvailableError.errno
@@ -132,4 +133,5 @@ def unreachable_response(request: Message) -> Message | None:
         return None
     response = answer(request)
     response.API_VERSION = request.API_VERSION
+    to_known_codes(response)
     return response

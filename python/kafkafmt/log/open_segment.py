@@ -165,16 +165,17 @@ class OpenSegment:
         except LostBytesError:
             return b""
 
-    def find_steps(self, offset: int) -> Steps[np.void | None]:
+    def find_steps(self, offset: int, end: int) -> Steps[np.void | None]:
         """Find the row, in the shallow index, of the first batch that ends at `offset` or later; None if none does.
 
+        end: the position where the log ends. No place after it is remembered: what is there may be truncated.
         The steps yield a function for a long search through the segment. Raises KafkaFormatError if damage prevents the
         search.
         """
         position = self._places.position_for(offset)
         row = None
         with contextlib.suppress(KafkaFormatError):  # the index may lead past the damage
-            row = self._find_from(position, position + _NEAR_BYTES, self.records.end_position, offset)
+            row = self._find_from(position, position + _NEAR_BYTES, end, offset)
         if row is None:
             # The index is not kept: that of a large segment takes megabytes, and is seldom needed.
             row = yield lambda: self.segment.read_indexes().find_row(self.records, offset)

@@ -229,10 +229,10 @@ class LogTail:
             return None
         for segment in self._tracker.read.from_offset(offset):
             opened = self._open(segment)
-            row = yield from opened.find_steps(offset)
+            end = self._end_in(opened)
+            row = yield from opened.find_steps(offset, end)
             if row is not None:
                 position, size = int(row["position"]), int(row["size"])
-                end = self._end_in(opened)
                 return (
                     FoundBatch(opened, int(row["magic"]), position, size, end, row)
                     if position + size <= end
@@ -256,10 +256,11 @@ class LogTail:
 
         Any thread may call it. turn: entered while a batch is decompressed.
         """
-        start, limit = self._tracker.log_start, self._log.max_decompressed_bytes
+        start, end, limit = self._tracker.log_start, self.end_offset, self._log.max_decompressed_bytes
         spans = self._tracker.read.spans(start)
         highest = max(
-            (_max_timestamp(segment, first, limit, turn) for segment, first, _ in spans), default=NO_TIMESTAMP
+            (_max_timestamp(segment, first, end, limit, turn) for segment, first, _ in spans),
+            default=NO_TIMESTAMP,
         )
         return None if highest == NO_TIMESTAMP else self._log.find_timestamp_from(start, highest, turn)
 
@@ -345,8 +346,8 @@ class LogTail:
         return _Listing(read, gone, segments[-1] if segments else None, read.segments != self._segments)
 
 
-def _max_timestamp(segment: Segment, start_offset: int, limit: int, turn: Turn) -> int:
-    """Return the highest timestamp of the records from an offset on, from the index of a closed segment if possible."""
+def _max_timestamp(segment: Segment, start_offset: int, end_offset: int, limit: int, turn: Turn) -> int:
+    """Return the highest timestamp of the records between offsets, from the index of a closed segment if possible."""
     if not segment.is_active and segment.base_offset >= start_offset:
         entries = segment.time_index.entries
         if len(entries):
@@ -355,14 +356,14 @@ def _max_timestamp(segment: Segment, start_offset: int, limit: int, turn: Turn) 
     with contextlib.suppress(KafkaFormatError), segment.open() as records:
         start = segment.read_indexes().search_start(records, start_offset)
         for run in records.runs(start, reuse_memory=True):
-            highest = max(highest, _max_timestamp_in(run, start_offset, limit, turn))
+            highest = max(highest, _max_timestamp_in(run, start_offset, end_offset, limit, turn))
     return highest
 
 
-def _max_timestamp_in(run: BatchRun, start_offset: int, limit: int, turn: Turn) -> int:
+def _max_timestamp_in(run: BatchRun, start_offset: int, end_offset: int, limit: int, turn: Turn) -> int:
     rows = run.index
     timestamps = rows["max_timestamp"].copy()
-    timestamps[rows["last_offset"] < start_offset] = NO_TIMESTAMP
+    timestamps[(rows["last_offset"] < start_offset) | (rows["last_offset"] >= end_offset)] = NO_TIMESTAMP
     within = ((rows["base_offset"] < start_offset) & (rows["last_offset"] >= start_offset)).nonzero()[0]
     # There is one batch at most, except for wrappers, whose header has no base offset.
     for number in within.tolist():

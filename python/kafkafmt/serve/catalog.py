@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -82,6 +82,8 @@ class Partition:
         self._overlaps_logged = 0
         self._listed_ns = 0  # the time of the folder that the last `follow` of a remote log read
         self._following = asyncio.Lock()
+        self._is_appending = False
+        self._is_followed = False  # whether the log was followed after the last append
         self._requesting = asyncio.Lock()
         self._reading_transactions = asyncio.Lock()
 
@@ -111,18 +113,39 @@ class Partition:
         async with self._requesting:
             return await self._work.request(call)
 
+    @contextlib.asynccontextmanager
+    async def appending(self) -> AsyncIterator[None]:
+        """Keep readers from following the log within the block, which appends to it.
+
+        An append that fails leaves batches in the log until it has truncated them. No reader may count these.
+        """
+        async with self._following:
+            self._is_appending = True
+            try:
+                yield
+            finally:
+                self._is_appending = self._is_followed = False
+
     async def follow(self) -> LogTail:
-        """Refresh the log and return it. Yields to other tasks during long reads."""
+        """Refresh the log and return it. Yields to other tasks during long reads.
+
+        During an append, return the log as it was before. Wait for the append if the log was not followed since the
+        one before that, whose records may be confirmed.
+        """
         log = self._log
-        if log is not None and not self.is_remote and not self._following.locked() and log.is_current():
-            return log
+        if log is not None and not self.is_remote:
+            if self._is_appending and self._is_followed:
+                return log
+            if not self._following.locked() and log.is_current():
+                self._is_followed = True
+                return log
         async with self._following:
             log = self._unread_log() if self._log is None else self._log
             listed_ns = storage_of(self.folder).changed_ns(self.folder) if self.is_remote else 0
             # A remote log is what was listed, so it changes with a new listing alone.
             if not self.is_remote or log is not self._log or listed_ns != self._listed_ns:
                 await self.run(log.refresh_steps())
-            self._log, self._listed_ns = log, listed_ns
+            self._log, self._listed_ns, self._is_followed = log, listed_ns, True
         if len(log.overlaps) > self._overlaps_logged:
             self._overlaps_logged = len(log.overlaps)
             _log.warning(

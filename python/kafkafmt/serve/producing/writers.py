@@ -1,7 +1,7 @@
 """Writers of the logs that producers append to: one for each partition. It orders the appends and shares flushes.
 
 Files are written and flushed in threads, never in the event loop. The logs that were used last stay open. After a
-failure to open a log, the next append tries again. After a flush that failed, the partition is refused until a restart.
+failure to open a log, the next append tries again. After a flush that failed, the log is refused until a restart.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kafka import errors
 from _kafkafmt.batches.scan import BatchRun, scan
 from _kafkafmt.batches.stamp import assign_offsets
 from kafkafmt.log.appender import LogAppender
+from kafkafmt.serve.producing.failed_logs import FailedLogs
 from kafkafmt.serve.producing.sequences import check_sequence
 from kafkafmt.server.produced_records import RefusedRecordsError
 from kafkafmt.types import TimestampType
@@ -29,7 +30,6 @@ from kafkafmt.types import TimestampType
 if TYPE_CHECKING:
     from kafkafmt.serve.catalog import Partition
     from kafkafmt.serve.topic_settings import EffectiveSettings
-    from kafkafmt.storage import StoragePath
 
 _log = structlog.get_logger()
 
@@ -59,16 +59,13 @@ class _LogReplacedError(Exception):
 class PartitionWriter:
     """Appends to one partition's log. For the tasks of one event loop.
 
-    failures: by folder, the errors of flushes of logs that were closed since. The writer adds that of its log, and then
-    refuses appends: another flush would succeed without the lost bytes, which the system may return from memory.
+    failed: the logs that were closed after a failed flush. The writer adds its log, and refuses appends to them.
     """
 
-    def __init__(
-        self, partition: Partition, threads: ThreadPoolExecutor, failures: dict[StoragePath, OSError]
-    ) -> None:
+    def __init__(self, partition: Partition, threads: ThreadPoolExecutor, failed: FailedLogs) -> None:
         self._partition = partition
         self._threads = threads
-        self._failures = failures
+        self._failed = failed
         self._log: LogAppender | None = None
         self._appending = asyncio.Lock()
         self._durable_offset = -1
@@ -82,7 +79,7 @@ class PartitionWriter:
         before are not appended again; the result begins with their offsets. Raises RefusedRecordsError,
         KafkaFormatError and OSError.
         """
-        async with self._appending:
+        async with self._appending, self._partition.appending():
             try:
                 return await self._in_thread(lambda: self._append(run, settings, now))
             except _LogReplacedError:
@@ -107,12 +104,7 @@ class PartitionWriter:
     async def close(self) -> None:
         """Close the log after the append and the flush that are under way. Raises OSError."""
         async with self._appending:
-            log = self._log
-            try:
-                await self._close_log()
-            finally:
-                if log is not None and log.failure is not None:
-                    self._failures[self._partition.folder] = log.failure
+            await self._close_log()
 
     async def _close_log(self) -> None:
         log, self._log, self._durable_offset = self._log, None, -1
@@ -122,7 +114,19 @@ class PartitionWriter:
             if self._flushing is not None:
                 await asyncio.wait([self._flushing])
         finally:
-            await self._in_thread(log.close)
+            await self._in_thread(lambda: self._close(log))
+
+    def _close(self, log: LogAppender) -> None:
+        """Close a log. Keep the error of a failed flush, if the log is in its folder."""
+        is_in_place = True
+        try:
+            is_in_place = log.is_in_place
+        finally:
+            try:
+                log.close()
+            finally:
+                if is_in_place and log.failure is not None:
+                    self._failed.add(log.folder, log.failure)
 
     async def _flush(self, log: LogAppender) -> None:
         try:
@@ -140,12 +144,11 @@ class PartitionWriter:
         if log is not None and not log.is_in_place:
             raise _LogReplacedError
         if log is None:
-            if (
-                failure := self._failures.get(folder)
-            ) is not None:  # a new error: its traceback has the request
-                raise OSError(failure.errno, failure.strerror, failure.filename)
             if not folder.exists():  # the appender would create it
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+            failure = self._failed.error(folder)
+            if failure is not None:  # a new error: its traceback has the request
+                raise OSError(failure.errno, failure.strerror, failure.filename)
             log = self._log = LogAppender(folder, segment_bytes=settings.segment_bytes)
             if log.truncated_bytes:
                 _log.warning(
@@ -192,12 +195,12 @@ class Writers:
         self._max_open = max_open
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="appends")
         self._writers: OrderedDict[Partition, PartitionWriter] = OrderedDict()
-        self._failures: dict[StoragePath, OSError] = {}
+        self._failed = FailedLogs()
 
     @contextlib.asynccontextmanager
     async def writer(self, partition: Partition) -> AsyncIterator[PartitionWriter]:
         """Provide the writer of a partition, which stays open within the block."""
-        found = self._writers.setdefault(partition, PartitionWriter(partition, self._threads, self._failures))
+        found = self._writers.setdefault(partition, PartitionWriter(partition, self._threads, self._failed))
         self._writers.move_to_end(partition)
         found.users += 1
         try:
@@ -213,7 +216,7 @@ class Writers:
         """
         errors = [await self._close(writer) for writer in list(self._writers.values())]
         self._threads.shutdown()
-        for error in (*self._failures.values(), *errors):
+        for error in (*self._failed.close(), *errors):
             if error is not None:
                 raise UnflushedLogError(error.errno, error.strerror, error.filename)
 
