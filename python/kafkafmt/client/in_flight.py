@@ -56,7 +56,8 @@ class InFlightBatches:
         """Remove and return the suspended batches of a partition that are wanted."""
         if not self._suspended:
             return []
-        taken, kept = [], []
+        taken: list[ProducerBatch] = []
+        kept: list[ProducerBatch] = []
         for batch in self._suspended.pop(topic_partition, ()):
             if not batch.is_done:
                 (taken if is_wanted(batch) else kept).append(batch)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Attempts(NamedTuple):
     """How often to list the offsets before a missing partition counts as deleted, and the pause in seconds."""
 
-    count: int = 3
+    times: int = 3
     interval_seconds: float = 1.0
 
 
@@ -35,7 +35,7 @@ def list_logs(
 
     If a known partition is missing, or its end is below the known offset, it lists them again.
     """
-    for attempt in range(attempts.count):
+    for attempt in range(attempts.times):
         if attempt:
             time.sleep(attempts.interval_seconds)
         partitions = subscription.find(cluster)
