@@ -64,7 +64,7 @@ class Sending:
         self.answer_producer_id(7, 0)
         if transactional_id is not None:
             self.transactions.begin()
-            self.transactions.maybe_add_partition_to_transaction(PARTITION)
+            self.transactions.add_partition(PARTITION, self.transactions.open_transaction())
             (partitions,) = self.take_requests()
             self.transactions.partitions_answered(partitions.partitions, is_added=True)
 
@@ -337,6 +337,35 @@ def test_offsets_between_batches_of_other_producers_are_not_guessed() -> None:
     assert [future.get(0).offset for future in futures] == [-1, 5]
 
 
+@pytest.mark.parametrize("is_bump", [True, False], ids=["epoch", "producer-id"])
+def test_batch_in_doubt_when_a_later_one_is_acknowledged_under_other_numbers_then_is_possibly_delivered(
+    is_bump: bool,
+) -> None:
+    """The broker has neither batch, and gets the second one under an epoch, or a producer id, of its own."""
+    sending = Sending()
+    offset = sending.begin_pipelining()
+    lost, late = sending.append(b"a", b"b")
+    first, second = sending.drain()
+    sending.fail(first, kafka.errors.KafkaConnectionError)
+    sending.fail(second, OUT_OF_ORDER)
+    assert sending.drain() == [first]
+    sending.fail(first, OUT_OF_ORDER)
+    assert not first.is_done
+    if is_bump:
+        sending.transactions.bump_epoch()
+    else:
+        sending.transactions.reset_producer_id()
+        sending.transactions.ensure_producer_id()
+    sending.answer_producer_id(7 if is_bump else 8, 1 if is_bump else 0)
+    assert sending.drain() == [second]
+    sending.fail(second, OUT_OF_ORDER)
+    assert sending.drain() == [second]
+    sending.answer(second, offset)
+    assert isinstance(lost.exception, PossiblyDeliveredError)
+    assert late.get(0).offset == offset
+    assert not sending.accumulator.has_incomplete
+
+
 def test_batches_that_no_broker_acknowledges_are_possibly_delivered() -> None:
     sending = Sending()
     sending.begin_pipelining()
@@ -396,7 +425,7 @@ def in_transaction() -> Transactions:
     assert isinstance(request, InitProducerId)
     transactions.handle_outcome(request, SimpleNamespace(error_code=0, producer_id=7, producer_epoch=0))
     transactions.begin()
-    transactions.maybe_add_partition_to_transaction(PARTITION)
+    transactions.add_partition(PARTITION, transactions.open_transaction())
     return transactions
 
 

@@ -158,6 +158,41 @@ def test_take_when_a_message_in_a_wrapper_has_a_wrong_crc_then_an_error_unless_i
         assert offsets(part.take(form, ALL)) == [0, 1, 2]
 
 
+def with_timestamps(*timestamps: int, codec: kf.Codec = kf.Codec.NONE) -> bytes:
+    builder = kf.RecordBatchBuilder(codec=codec)
+    for timestamp in timestamps:
+        builder.append(timestamp, None, b"value")
+    return bytes(builder.build())
+
+
+LAST_OF_ARROW = (2**63 - 1) // 1000
+
+
+@pytest.mark.parametrize("codec", [kf.Codec.NONE, kf.Codec.LZ4])
+def test_take_when_arrow_cannot_hold_a_timestamp_then_the_records_before_come_first(codec: kf.Codec) -> None:
+    beyond = LAST_OF_ARROW + 1
+    part = records_of(with_timestamps(DAY, LAST_OF_ARROW, beyond, DAY, beyond + 1, DAY, codec=codec))
+    assert offsets(part.take(ARROW, ALL)) == [0, 1]
+    for _ in range(2):  # the position stays
+        with pytest.raises(
+            kf.InvalidRecordError, match=rf"^topic-3 at offset 2: .*found {beyond} ms"
+        ) as caught:
+            part.take(ARROW, ALL)
+        assert not isinstance(caught.value, kf.CorruptRecordError)
+        assert (part.next_fetch_offset, bool(part)) == (2, True)
+    assert [record.timestamp for record in part.take(RECORDS, 1)] == [beyond]
+    assert offsets(part.take(ARROW, ALL)) == [3]
+    with pytest.raises(kf.InvalidRecordError, match=rf"^topic-3 at offset 4: .*found {beyond + 1} ms"):
+        part.take(ARROW, 1)
+    assert offsets(part.take(NUMPY, 1)) == [4]
+    assert offsets(part.take(ARROW, ALL)) == [5]
+
+
+def test_take_when_the_position_is_after_a_timestamp_that_arrow_cannot_hold_then_returns_the_rest() -> None:
+    part = records_of(with_timestamps(DAY, LAST_OF_ARROW + 1, DAY), 2)
+    assert offsets(part.take(ARROW, ALL)) == [2]
+
+
 def test_deserializers_when_they_are_given_then_get_topic_headers_and_bytes() -> None:
     class Deserializer(DeserializeWrapper):  # type: ignore[misc]
         def deserialize(self, topic: str, headers: Any, data: bytes | None) -> Any:

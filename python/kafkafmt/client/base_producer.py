@@ -33,6 +33,8 @@ from kafkafmt.types import TopicPartition, check_int
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from kafkafmt.client.transaction_state import OpenTransaction
+
 # How long `close` waits for the I/O thread to end after it has aborted the batches.
 _ABORT_SECONDS = 10.0
 # How long a producer that was not closed has for it at the end of the program, as KafkaProducer.
@@ -119,13 +121,22 @@ class BaseProducer(Transactional):
 
     # Partitions
 
-    def _begin_sending(self, topic: str, partition: int) -> tuple[TopicPartition, float]:
-        """Return the partition, which is added to an open transaction, and the rest of `max_block_ms`.
+    def _begin_sending(self) -> OpenTransaction | None:
+        """Return the transaction to which the records of this call belong; None without transactions.
 
-        Raises TypeError for a partition that is no integer.
+        Raises ProducerClosedError, and the errors of `Transactions.open_transaction`.
         """
         if self._closed:
             raise ProducerClosedError("KafkaProducer already closed!")
+        return None if self._in_transactions is None else self._in_transactions.open_transaction()
+
+    def _find_partition(
+        self, topic: str, partition: int, transaction: OpenTransaction | None
+    ) -> tuple[TopicPartition, float]:
+        """Return the partition, which is added to the transaction, and the rest of `max_block_ms`.
+
+        Raises TypeError for a partition that is no integer.
+        """
         check_int("partition", partition)
         max_block_ms = self._max_block_ms
         partitions = self._partitions.get(topic)
@@ -136,9 +147,13 @@ class BaseProducer(Transactional):
             if not self._io.is_current:
                 update_metadata(self._metadata, max_block_ms)
             topic_partition = self._partitions.choose(topic, partition, None, None, None, None)
-        if self._in_transactions is not None:
-            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
+        self._add_partition(topic_partition, transaction)
         return topic_partition, max_block_ms
+
+    def _add_partition(self, topic_partition: TopicPartition, transaction: OpenTransaction | None) -> None:
+        if transaction is not None:
+            assert self._in_transactions is not None
+            self._in_transactions.add_partition(topic_partition, transaction)
 
     def _await_partitions(self, topic: str) -> tuple[TopicPartitions, float]:
         """Wait for the metadata of a topic. Return its partitions, and the rest of `max_block_ms`.

@@ -102,6 +102,9 @@ class Consumer(BaseConsumer):
         `poll`. The table is empty after the time.
 
         max_records: None for `max_poll_records`.
+
+        Raises InvalidRecordError, after the records before it, for a record whose timestamp is beyond the year 294247.
+        The message has partition and offset. The position stays there: `poll` and `poll_numpy` return the record.
         """
         import pyarrow as pa
 

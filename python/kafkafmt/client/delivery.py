@@ -72,6 +72,9 @@ class Delivery:
                 log.debug("%s: %r was delivered before it was refused", batch.topic_partition, earlier)
                 if earlier.complete(offset):
                     self._accumulator.deallocate(earlier)
+            if unprovable := transactions.numbers.take_unprovable(batch.topic_partition):
+                transactions.fail(self._accumulator.possibly_delivered(unprovable[0]))
+                self._fail_in_doubt(unprovable)
         if batch.is_done:
             return
         if (
@@ -217,12 +220,16 @@ class Delivery:
             if isinstance(error, REFUSALS) and batch.in_doubt is None and batch.producer_state is not None:
                 transactions.numbers.take_back_after(batch)
                 transactions.take_back(batch.topic_partition, batch.producer_state)
-            for earlier in transactions.numbers.take_suspended(batch.topic_partition):
-                if earlier.complete_exceptionally(self._accumulator.possibly_delivered(earlier)):
-                    self._accumulator.deallocate(earlier)
+            self._fail_in_doubt(transactions.numbers.take_suspended(batch.topic_partition))
         if self._complete_exceptionally(batch, error, produced):
             self._accumulator.deallocate(batch)
         self._metrics.failed(batch)
+
+    def _fail_in_doubt(self, batches: Iterable[ProducerBatch]) -> None:
+        """Fail suspended batches: no answer can tell any more whether a broker has them."""
+        for batch in batches:
+            if batch.complete_exceptionally(self._accumulator.possibly_delivered(batch)):
+                self._accumulator.deallocate(batch)
 
     def _complete_exceptionally(
         self, batch: ProducerBatch, error: Exception, produced: ProducedPartition | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,11 +50,20 @@ class InFlightBatches:
         self._suspended.setdefault(batch.topic_partition, []).append(batch)
         self._next_expiry_ms = min(self._next_expiry_ms, expiry_ms)
 
-    def take_suspended(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
-        """Remove and return the suspended batches of a partition."""
+    def take_suspended(
+        self, topic_partition: TopicPartition, is_wanted: Callable[[ProducerBatch], bool] = lambda _: True
+    ) -> list[ProducerBatch]:
+        """Remove and return the suspended batches of a partition that are wanted."""
         if not self._suspended:
             return []
-        return [batch for batch in self._suspended.pop(topic_partition, ()) if not batch.is_done]
+        taken: list[ProducerBatch] = []
+        kept: list[ProducerBatch] = []
+        for batch in self._suspended.pop(topic_partition, ()):
+            if not batch.is_done:
+                (taken if is_wanted(batch) else kept).append(batch)
+        if kept:
+            self._suspended[topic_partition] = kept
+        return taken
 
     @property
     def next_expiry_ms(self) -> float:

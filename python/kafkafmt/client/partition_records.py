@@ -19,7 +19,7 @@ from kafkafmt._util.freed_memory import keep_freed_memory
 from kafkafmt.client.partition_batches import BatchOptions, PartitionBatches
 from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.columns.parts import slice_columns
-from kafkafmt.columns.read import arrow_schema, numpy_columns, record_batch
+from kafkafmt.columns.read import arrow_schema, beyond_arrow, numpy_columns, range_error, record_batch
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.decoding import decompressed_chunks
 from kafkafmt.types import TopicPartition
@@ -55,7 +55,7 @@ class Decoded(Protocol):
     offsets: NDArray[Any]
 
     def slice(self, first: int, stop: int) -> list[Any]:
-        """Return what the consumer returns for these records, in a list."""
+        """Return what the consumer returns for these records, in a list. Raises RecordError."""
         ...
 
 
@@ -65,12 +65,16 @@ class Decoder(Protocol):
     def __call__(self, chunk: Chunk, /) -> Decoded: ...
 
 
-class DeserializerError(Exception):
-    """A deserializer has failed after `count` records, which are `records`. The error is the cause."""
+class RecordError(Exception):
+    """A record cannot be returned. The error is the cause.
 
-    def __init__(self, records: list[ConsumerRecord]) -> None:
-        super().__init__(f"a deserializer failed after {len(records)} records")
-        self.records = records
+    before: what the consumer returns for the `count` records before it.
+    """
+
+    def __init__(self, before: list[Any], count: int) -> None:
+        super().__init__(f"a record cannot be returned, after {count} others")
+        self.before = before
+        self.count = count
 
 
 class RecordDecoder:
@@ -92,7 +96,7 @@ class RecordDecoder:
         return self._key is not None or self._value is not None
 
     def deserialize(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Return the records with deserialized keys and values. Raises DeserializerError."""
+        """Return the records with deserialized keys and values. Raises RecordError."""
         found: list[ConsumerRecord] = []
         for record in records:
             key, value, topic, headers = record.key, record.value, record.topic, record.headers
@@ -102,7 +106,7 @@ class RecordDecoder:
                 if self._value is not None:
                     value = self._value.deserialize(topic, headers, value)
             except Exception as error:
-                raise DeserializerError(found) from error
+                raise RecordError(found, len(found)) from error
             found.append(record._replace(key=key, value=value))
         return found
 
@@ -135,18 +139,39 @@ class ArrowDecoder:
 
     def __call__(self, chunk: Chunk, /) -> Decoded:
         count, arrays = _built(chunk, tuple(self.schema.names), large_offsets=False)
-        return _DecodedArrow(
-            arrays["offset"], record_batch(arrays, count, self.schema, chunk.topic_partition)
-        )
+        timestamps = arrays["timestamp"]
+        rows = beyond_arrow(timestamps)
+        beyond = _BeyondArrow(rows, timestamps[rows])
+        timestamps[rows] = 0
+        batch = record_batch(arrays, count, self.schema, chunk.topic_partition)
+        return _DecodedArrow(arrays["offset"], batch, beyond, chunk.topic_partition)
+
+
+class _BeyondArrow(NamedTuple):
+    """The records of a chunk whose timestamps Arrow cannot hold, and these timestamps in milliseconds."""
+
+    rows: NDArray[Any]
+    timestamps: NDArray[Any]
 
 
 class _DecodedArrow:
-    def __init__(self, offsets: NDArray[Any], batch: pa.RecordBatch) -> None:
+    def __init__(
+        self, offsets: NDArray[Any], batch: pa.RecordBatch, beyond: _BeyondArrow, source: TopicPartition
+    ) -> None:
         self.offsets = offsets
         self._batch = batch
+        self._beyond = beyond
+        self._source = source
 
     def slice(self, first: int, stop: int) -> list[Any]:
-        return [self._batch.slice(first, stop - first)]
+        rows, timestamps = self._beyond
+        number = int(rows.searchsorted(first))
+        if number == len(rows) or rows[number] >= stop:
+            return [self._batch.slice(first, stop - first)]
+        count = int(rows[number]) - first
+        error = range_error(timestamps[number])
+        error.message = f"{self._source} at offset {self.offsets[first + count]}: {error.message}"
+        raise RecordError([self._batch.slice(first, count)] if count else [], count) from error
 
 
 class NumpyDecoder:
@@ -219,7 +244,8 @@ class PartitionRecords:
     def take(self, decoder: Decoder, most: int) -> list[Any]:
         """Return the next `most` records or fewer, as the decoder makes them.
 
-        Raises CorruptFetchedBatchError if the next batch is damaged, and the error of a deserializer.
+        Raises CorruptFetchedBatchError if the next batch is damaged, the error of a deserializer, and
+        TimestampRangeError for a timestamp that Arrow cannot hold.
         """
         before = self.next_fetch_offset
         taken: list[Any] = []
@@ -228,9 +254,9 @@ class PartitionRecords:
             most -= stop - self._next
             try:
                 taken += decoded.slice(self._next, stop)
-            except DeserializerError as failed:
-                self._move(decoded, self._next + len(failed.records))
-                taken += failed.records
+            except RecordError as failed:
+                self._move(decoded, self._next + failed.count)
+                taken += failed.before
                 if not taken:
                     raise failed.__cause__ or failed from None
                 return taken

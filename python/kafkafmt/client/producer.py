@@ -16,7 +16,6 @@ from kafkafmt.client.accumulator import RecordFuture, RecordsFuture
 from kafkafmt.client.accumulator.future import RecordSpan
 from kafkafmt.client.base_producer import BaseProducer
 from kafkafmt.client.clock import monotonic_ms
-from kafkafmt.client.errors import ProducerClosedError
 from kafkafmt.client.future import failed_send
 from kafkafmt.client.raw_option import is_raw, refuse_raw, with_raw_option
 from kafkafmt.client.raw_producer import RawProducer
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from kafkafmt.client.transaction_state import OpenTransaction
     from kafkafmt.columns.write import Binary, Headers, Timestamps
 
 _BYTES = frozenset({bytes, bytearray, memoryview, type(None)})
@@ -100,36 +100,19 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
         headers: list[tuple[str, bytes]] | None,
         partition: int | None,
         timestamp_ms: int | datetime | None,
+        transaction: OpenTransaction | None = None,
     ) -> RecordFuture | FailedSend:
-        """Send a record that the native `send` does not take."""
-        if self._closed:
-            raise ProducerClosedError("KafkaProducer already closed!")
+        """Send a record that the native `send` does not take. transaction: None for the open one, if any."""
+        if transaction is None:
+            transaction = self._begin_sending()
         if value is None and key is None:
             raise ValueError("Need at least one: key or value")
         if partition is not None:
             check_int("partition", partition)
         if timestamp_ms is not None and type(timestamp_ms) is not int:
             timestamp_ms = milliseconds(timestamp_ms, "timestamp_ms")
-        size = MAX_OVERHEAD
-        if headers is None:
-            headers = []
-        else:
-            size += most_bytes_of_headers(headers)
-        serializer = self._key_serializer
-        key_bytes = key if serializer is None else serializer(topic, headers, key)
-        serializer = self._value_serializer
-        value_bytes = value if serializer is None else serializer(topic, headers, value)
-        if type(key_bytes) not in _BYTES:
-            raise TypeError(f"Unsupported type for serialized key: {type(key_bytes)}")
-        if type(value_bytes) not in _BYTES:
-            raise TypeError(f"Unsupported type for serialized value: {type(value_bytes)}")
-        if key_bytes is not None:
-            size += len(key_bytes)
-        if value_bytes is not None:
-            size += len(value_bytes)
-        if size > self._max_request_size:
-            ensure_fits(topic, key_bytes, value_bytes, headers, self._max_request_size)
-
+        headers = [] if headers is None else headers
+        key_bytes, value_bytes = self._serialized(topic, key, value, headers)
         max_block_ms = self._max_block_ms
         partitions = self._partitions.get(topic)
         if partitions is None:
@@ -147,8 +130,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
             is_sticky = partition is None and key_bytes is None and self._on_new_batch is not None
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
-        if self._in_transactions is not None:
-            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
+        self._add_partition(topic_partition, transaction)
         appended = self._record_accumulator.append(
             topic_partition,
             timestamp_ms,
@@ -158,15 +140,47 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
             now_ms=monotonic_ms(),
             max_block_ms=max_block_ms,
             abort_on_new_batch=is_sticky,
+            transaction=transaction,
         )
         if appended is None:  # KIP-480: a record that would begin a batch goes to another partition
             self._on_new_batch(topic, self._metadata, topic_partition.partition)
             elsewhere = self._partitions.choose(topic, None, key, value, key_bytes, value_bytes)
-            appended = self._append_to(elsewhere, timestamp_ms, key_bytes, value_bytes, headers, max_block_ms)
+            self._add_partition(elsewhere, transaction)
+            appended = self._record_accumulator.append(
+                elsewhere,
+                timestamp_ms,
+                key_bytes,
+                value_bytes,
+                headers,
+                now_ms=monotonic_ms(),
+                max_block_ms=max_block_ms,
+                transaction=transaction,
+            )
         future, is_news = appended
         if is_news:
             self._sender.wakeup()
         return future
+
+    def _serialized(
+        self, topic: str, key: Any, value: Any, headers: list[tuple[str, bytes]]
+    ) -> tuple[bytes | None, bytes | None]:
+        """Return key and value of a record as bytes. Raises RecordTooLargeError above `max_request_size`."""
+        size = MAX_OVERHEAD + most_bytes_of_headers(headers)
+        serializer = self._key_serializer
+        key_bytes = key if serializer is None else serializer(topic, headers, key)
+        serializer = self._value_serializer
+        value_bytes = value if serializer is None else serializer(topic, headers, value)
+        if type(key_bytes) not in _BYTES:
+            raise TypeError(f"Unsupported type for serialized key: {type(key_bytes)}")
+        if type(value_bytes) not in _BYTES:
+            raise TypeError(f"Unsupported type for serialized value: {type(value_bytes)}")
+        if key_bytes is not None:
+            size += len(key_bytes)
+        if value_bytes is not None:
+            size += len(value_bytes)
+        if size > self._max_request_size:
+            ensure_fits(topic, key_bytes, value_bytes, headers, self._max_request_size)
+        return key_bytes, value_bytes
 
     def _append(
         self,
@@ -192,30 +206,6 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
             self._sender.wakeup()
         return appended[0]
 
-    def _append_to(
-        self,
-        topic_partition: TopicPartition,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes]],
-        max_block_ms: float,
-    ) -> tuple[RecordFuture, bool]:
-        """Append a record to the partition that the sticky partitioner now chooses, in its open batch or a new one."""
-        if self._in_transactions is not None:
-            self._in_transactions.maybe_add_partition_to_transaction(topic_partition)
-        appended = self._record_accumulator.append(
-            topic_partition,
-            timestamp_ms,
-            key,
-            value,
-            headers,
-            now_ms=monotonic_ms(),
-            max_block_ms=max_block_ms,
-        )
-        assert appended is not None
-        return appended
-
     def send_many(
         self,
         topic: str,
@@ -240,12 +230,13 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
         """
         records = ManyRecords(values, keys, headers, timestamps_ms)
         try:
+            transaction = self._begin_sending()
             while True:
                 self._send_next(topic, records, partition)
                 if records.count == len(records):
                     return _future_of(records)
                 value, key, record_headers, timestamp_ms = records.next_record()
-                future = self._send(topic, value, key, record_headers, partition, timestamp_ms)
+                future = self._send(topic, value, key, record_headers, partition, timestamp_ms, transaction)
                 if not isinstance(future, RecordFuture):
                     raise future.exception
                 records.add(future)
@@ -272,7 +263,8 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
 
         Raises as `send` does. BufferExhaustedError has the future of the records that were appended, as `appended`.
         """
-        topic_partition, max_block_ms = self._begin_sending(topic, partition)
+        transaction = self._begin_sending()
+        topic_partition, max_block_ms = self._find_partition(topic, partition, transaction)
         try:
             return self._record_accumulator.append_columns(
                 topic_partition,
@@ -282,6 +274,7 @@ class Producer(RecordSender["RecordFuture | FailedSend"], BaseProducer):
                 headers,
                 now_ms=monotonic_ms(),
                 max_block_ms=max_block_ms,
+                transaction=transaction,
             )
         finally:
             self._sender.wakeup()

@@ -100,11 +100,12 @@ class RawProducer(BaseProducer):
         then. Otherwise raises as `send_columns`: BufferExhaustedError has the future of the records that were
         appended, as `appended`.
         """
+        transaction = self._begin_sending()
         if verify:
             run.ensure_valid()
         ensure_acceptable(run, but_for=_MENDED)
         self._await_partition(topic, partition)
-        topic_partition, max_block_ms = self._begin_sending(topic, partition)
+        topic_partition, max_block_ms = self._find_partition(topic, partition, transaction)
         most = self._max_batches
         if most is None:
             self._sender.wakeup()
@@ -118,6 +119,7 @@ class RawProducer(BaseProducer):
                 request_limits=RequestLimits(most, self._max_request_size),
                 now_ms=monotonic_ms(),
                 max_block_ms=max_block_ms,
+                transaction=transaction,
             )
         finally:
             self._sender.wakeup()

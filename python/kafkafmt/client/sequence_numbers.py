@@ -6,8 +6,8 @@ time, in the order of their numbers, until all that have failed are resolved. A 
 producer accepts any sequence number. So the first batch under a producer id and epoch is sent alone, too.
 
 A broker that restarts remembers the last batch only. It then refuses a batch that it has as out of sequence, if it has
-a later one. Such a batch is suspended until the later ones are answered: if the broker acknowledges one, it has all
-before it.
+a later one. Such a batch is suspended until the later ones are answered: if the broker acknowledges one under the same
+producer id and epoch, it has all before it. Numbers of another id or epoch say nothing about the suspended batch.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class SequenceNumbers:
     def acknowledged(
         self, batch: ProducerBatch, base_offset: int, *, is_current: bool
     ) -> list[tuple[ProducerBatch, int]]:
-        """Note that a broker has a batch. Return suspended batches, which it has, too, with their offsets.
+        """Note that a broker has a batch. Return the suspended batches that it therefore has, with their offsets.
 
         Their offsets are -1 if another producer may have written between them.
 
@@ -111,9 +111,12 @@ class SequenceNumbers:
         partition.is_known = partition.is_known or is_current
         if partition.to_retry:
             partition.to_retry.discard(batch)
-        suspended = self._in_flight.take_suspended(batch.topic_partition)
-        delivered = [(one, _offset_of(one, batch, base_offset, partition.last_acked)) for one in suspended]
+        delivered = []
         if state is not None:
+            proven = self._in_flight.take_suspended(
+                batch.topic_partition, lambda one: _is_after(state, one.producer_state)
+            )
+            delivered = [(one, _offset_of(one, batch, base_offset, partition.last_acked)) for one in proven]
             producer_id, epoch, sequence, is_transactional = state
             count = batch.record_count
             after = ProducerState(producer_id, epoch, (sequence + count) % _SEQUENCES, is_transactional)
@@ -162,6 +165,10 @@ class SequenceNumbers:
         self.forget(batch)
         self._in_flight.suspend(batch, expiry_ms)
 
+    def take_unprovable(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
+        """Remove and return the suspended batches of a partition whose later ones have got other numbers."""
+        return self._in_flight.take_suspended(topic_partition, lambda one: not self.has_later(one))
+
     def take_suspended(self, topic_partition: TopicPartition) -> list[ProducerBatch]:
         """Remove and return the suspended batches of a partition: no later one was acknowledged."""
         return self._in_flight.take_suspended(topic_partition)
@@ -194,6 +201,13 @@ def take_numbers(batch: ProducerBatch) -> None:
 
 def _is_same_producer(one: ProducerState | None, other: ProducerState) -> bool:
     return one is not None and one[:2] == other[:2]
+
+
+def _is_after(later: ProducerState, state: ProducerState | None) -> bool:
+    """Return whether numbers are after others of the same producer, which may have begun with 0 again since."""
+    if state is None or not _is_same_producer(later, state):
+        return False
+    return 0 < (later.base_sequence - state.base_sequence) % _SEQUENCES < _SEQUENCES // 2
 
 
 def _offset_of(

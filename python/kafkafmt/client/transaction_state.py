@@ -59,6 +59,44 @@ _BEFORE: Mapping[State, Collection[State]] = {
 }
 
 
+class OpenTransaction:
+    """One transaction, to which a thread sends records while another one may end it.
+
+    is_open: whether it takes records. Once it does not, it never does again.
+    """
+
+    __slots__ = ("_error", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._error: Exception | None = None
+
+    def end(self, error: Exception | None) -> None:
+        """Take no more records. error: why the transaction cannot be committed; None if it can."""
+        if self.is_open:
+            self._error = error
+            self.is_open = False
+
+    def ensure_open(self) -> None:
+        """Raise an error if it takes no more records: KafkaError after a failure, else IllegalStateError."""
+        if self.is_open:
+            return
+        if self._error is not None:
+            raise failed_before(self._error)
+        raise kafka_errors.IllegalStateError(
+            "Cannot perform a 'send': the transaction in which it was called has ended. The record is not sent."
+        )
+
+
+def failed_before(error: Exception) -> Exception:
+    """Return the error of a `send` after an error of the producer."""
+    failed: Exception = kafka_errors.KafkaError(
+        "Cannot perform send because at least one previous transactional or idempotent request has failed with errors.",
+        error,
+    )
+    return failed
+
+
 class Result:
     """The outcome of a request, for the thread that waits for it."""
 
@@ -127,6 +165,7 @@ class TransactionState:
         self.numbers = SequenceNumbers(in_flight)
         self._cluster = cluster
         self._state = State.UNINITIALIZED
+        self._transaction: OpenTransaction | None = None  # of IN_TRANSACTION and the states after it
         self._lock = threading.RLock()
         self._requests: list[tuple[int, int, Any]] = []  # a heap
         self._request_numbers = count()
@@ -177,6 +216,10 @@ class TransactionState:
         log.debug("transition from %s to %s: %s", self._state.name, target.name, error)
         self.last_error = error
         self._state = target
+        if target is State.IN_TRANSACTION:
+            self._transaction = OpenTransaction()
+        elif self._transaction is not None:
+            self._transaction.end(error)
 
     def transition_to_fatal_error(self, error: Exception) -> None:
         """Refuse all that follows with this error."""

@@ -32,9 +32,11 @@ from kafkafmt.client.transaction_state import (
     ERRORS,
     NO_EPOCH,
     NO_PRODUCER_ID,
+    OpenTransaction,
     Result,
     State,
     TransactionState,
+    failed_before,
 )
 
 if TYPE_CHECKING:
@@ -148,19 +150,18 @@ class Transactions(TransactionState):
                 )
             return self.enqueue(AddOffsets(self, group, offsets))
 
-    def maybe_add_partition_to_transaction(self, topic_partition: TopicPartition) -> None:
-        """Add a partition to the open transaction, unless it has it. Raises IllegalStateError without one."""
-        if self._state is State.IN_TRANSACTION and topic_partition in self._partitions:
-            return
+    def open_transaction(self) -> OpenTransaction:
+        """Return the open transaction, to which the records of a `send` belong.
+
+        Raises IllegalStateError without one, and KafkaError after an error.
+        """
+        transaction = self._transaction
+        if transaction is not None and transaction.is_open:
+            return transaction
         with self._lock:
             if self._state in ERRORS:
-                raise kafka_errors.KafkaError(
-                    "Cannot perform send because at least one previous transactional or idempotent request has failed "
-                    "with errors.",
-                    self.last_error,
-                )
-            if not self.is_transactional:
-                return
+                assert self.last_error is not None
+                raise failed_before(self.last_error)
             if self.producer_id == NO_PRODUCER_ID:
                 raise kafka_errors.IllegalStateError(
                     "Cannot perform a 'send' before completing a call to init_transactions when transactions are "
@@ -168,6 +169,15 @@ class Transactions(TransactionState):
                 )
             if self._state is not State.IN_TRANSACTION:
                 raise kafka_errors.IllegalStateError(f"Cannot call send in state {self._state.name}")
+            assert self._transaction is not None
+            return self._transaction
+
+    def add_partition(self, topic_partition: TopicPartition, transaction: OpenTransaction) -> None:
+        """Add a partition to a transaction, unless it has it. Raises the error of one that has ended."""
+        if transaction.is_open and topic_partition in self._partitions:
+            return
+        with self._lock:
+            transaction.ensure_open()
             if topic_partition not in self._partitions and topic_partition not in self._pending_partitions:
                 self._new_partitions.add(topic_partition)
 

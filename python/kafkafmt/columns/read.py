@@ -336,7 +336,7 @@ def _record_batches(
         try:
             rows = record_batch(arrays, count, schema, source.topic_partition)
         except TimestampRangeError as error:
-            beyond = _beyond(arrays["timestamp"])
+            beyond = beyond_arrow(arrays["timestamp"])
             if beyond[0]:
                 arrays["timestamp"][beyond] = 0
                 yield record_batch(arrays, count, schema, source.topic_partition)[: int(beyond[0])]
@@ -384,15 +384,20 @@ def _arrow_column(
 
 def _microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     """Convert milliseconds to microseconds, in place. Raises TimestampRangeError if one does not fit into 64 bits."""
-    if len(beyond := _beyond(timestamps)):
-        raise TimestampRangeError(
-            f"timestamp for Arrow's microseconds: expected {-_MAX_MILLISECONDS} to {_MAX_MILLISECONDS} ms, "
-            f"found {timestamps[beyond[0]]} ms; the other columns can be read"
-        )
+    if len(beyond := beyond_arrow(timestamps)):
+        raise range_error(timestamps[beyond[0]])
     return np.multiply(timestamps, _MICROSECONDS, out=timestamps)
 
 
-def _beyond(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
+def range_error(timestamp: int) -> TimestampRangeError:
+    """Return the error of a timestamp in milliseconds that does not fit into 64 bits in microseconds."""
+    return TimestampRangeError(
+        f"timestamp for Arrow's microseconds: expected {-_MAX_MILLISECONDS} to {_MAX_MILLISECONDS} ms, "
+        f"found {timestamp} ms; the other columns can be read"
+    )
+
+
+def beyond_arrow(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows of timestamps that do not fit into 64 bits in microseconds."""
     if not len(timestamps) or -_MAX_MILLISECONDS <= timestamps.min() <= timestamps.max() <= _MAX_MILLISECONDS:
         return np.zeros(0, np.int64)
@@ -412,7 +417,7 @@ def _with_batch_of_timestamp(error: KafkaFormatError, source: RunSource) -> Kafk
                 batch, verify=False, limit=source.max_decompressed_bytes
             ):
                 builder.add(batch, first, stop, payloads, verify=False)
-            if len(_beyond(builder.take()["timestamp"])):
+            if len(beyond_arrow(builder.take()["timestamp"])):
                 return with_batch(error, run, number)
     return error
 

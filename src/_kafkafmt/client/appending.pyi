@@ -56,6 +56,7 @@ class RecordAppender(Generic[_Future]):
         now_ms: float,
         max_block_ms: float | None = None,
         abort_on_new_batch: Literal[False] = False,
+        transaction: Any = None,
     ) -> tuple[_Future, bool]: ...
     @overload
     def append(
@@ -69,4 +70,5 @@ class RecordAppender(Generic[_Future]):
         now_ms: float,
         max_block_ms: float | None = None,
         abort_on_new_batch: bool,
+        transaction: Any = None,
     ) -> tuple[_Future, bool] | None: ...

@@ -188,7 +188,7 @@ cdef class RecordAppender:
 
     def append(
         self, topic_partition, timestamp, key, value, headers=(), *, double now_ms, max_block_ms=None,
-        bint abort_on_new_batch=False,
+        bint abort_on_new_batch=False, transaction=None,
     ):
         """Append a record. Return its future, and whether to wake the sender: a batch became full, or was begun.
 
@@ -197,21 +197,26 @@ cdef class RecordAppender:
         max_block_ms: how long to wait for memory; None for the option's value.
         abort_on_new_batch: return None if the record would begin a batch, so that a sticky partitioner may choose
             again (KIP-480).
+        transaction: the one that the record belongs to; None without transactions.
 
         Raises BufferExhaustedError if there is no memory in time, AccumulatorClosedError after `close`,
-        RecordTooLargeError if the record is larger than the whole budget, and as `RecordBatchBuilder.append`.
+        RecordTooLargeError if the record is larger than the whole budget, and as `RecordBatchBuilder.append`. Raises
+        the error of the transaction if that ends before the record is in a batch.
         """
         cdef Fields fields
         cdef RecordPlace place = new_place(self.place_class)
         cdef BatchState batch = self.open_batch(topic_partition)
         cdef bint is_full = False
         cdef bint is_appended = False
+        # The batch was looked up before: if it is of a later transaction, this one is not open any more.
+        if transaction is not None and not transaction.is_open:
+            batch = None
         if batch is not None and is_int64(timestamp, &fields.row.timestamp):
             is_appended = self.hold(key, value, headers, &fields) and append_held(batch, &fields, place, &is_full)
             self.let_go(&fields)
         if not is_appended:
             return self._append(
-                topic_partition, timestamp, key, value, headers, now_ms, max_block_ms, abort_on_new_batch
+                topic_partition, timestamp, key, value, headers, now_ms, max_block_ms, abort_on_new_batch, transaction
             )
         if is_full:
             self._finish_full(batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from kafka.errors import IllegalStateError
 
 import kafkafmt as kf
 from client.accumulator.partitions import (
@@ -25,6 +26,7 @@ from kafkafmt.client.accumulator import (
     BufferExhaustedError,
     RecordAccumulator,
 )
+from kafkafmt.client.transaction_state import OpenTransaction
 
 
 def batch_values(accumulator: RecordAccumulator) -> list[list[bytes | None]]:
@@ -315,6 +317,19 @@ def test_budget_when_the_caller_waited_then_the_time_is_not_counted_as_the_recor
     answered.join()
     assert not sender.expire(now_ms=50)
     assert len(sender.expire(now_ms=60_000)) == 1
+
+
+def test_append_when_its_transaction_has_ended_then_the_open_batch_does_not_get_the_record():
+    """The open batch is of the next transaction."""
+    accumulator = accumulator_of()
+    ended, following = OpenTransaction(), OpenTransaction()
+    ended.end(None)
+    accumulator.append(TP, DAY, None, b"next", now_ms=0, transaction=following)
+    held = accumulator.budget.held_bytes
+    with pytest.raises(IllegalStateError, match="the transaction in which it was called has ended"):
+        accumulator.append(TP, DAY, None, b"late", now_ms=0, transaction=ended)
+    assert accumulator.budget.held_bytes == held
+    assert batch_values(accumulator) == [[b"next"]]
 
 
 def test_append_when_closed_then_refused_at_once_and_memory_kept():

@@ -19,7 +19,7 @@ def test_options_when_not_given_then_are_the_defaults_of_spark() -> None:
     assert batch.ending.offsets == LATEST
     assert batch.brokers.clients.config["isolation_level"] == "read_uncommitted"
     assert (batch.brokers.fails_on_data_loss, batch.include_headers) == (True, False)
-    assert (batch.fetch_attempts, batch.fetch_interval_seconds, batch.max_delay_seconds) == (3, 1, 900)
+    assert (batch.attempts, batch.max_delay_seconds) == ((3, 1), 900)
 
 
 def test_bounds_when_several_are_given_then_the_timestamp_of_all_has_precedence() -> None:

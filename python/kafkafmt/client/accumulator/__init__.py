@@ -16,7 +16,7 @@ from kafkafmt.client.accumulator.queues import Undelivered
 from kafkafmt.client.accumulator.raw_batches import RequestLimits
 from kafkafmt.client.accumulator.record_accumulator import RecordAccumulator
 from kafkafmt.client.accumulator.sender_side import PartitionLeaders, ReadyCheck
-from kafkafmt.client.accumulator.sequences import ProducerState, Sequences
+from kafkafmt.client.accumulator.sequences import ProducerState, Sequences, Transaction
 
 __all__ = [
     "AccumulatorClosedError",
@@ -36,5 +36,6 @@ __all__ = [
     "RecordsOutcome",
     "RequestLimits",
     "Sequences",
+    "Transaction",
     "Undelivered",
 ]

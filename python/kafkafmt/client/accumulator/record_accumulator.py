@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.build.estimator import RatioEstimator
     from kafkafmt.client.accumulator.queues import BatchQueues
-    from kafkafmt.client.accumulator.sequences import Sequences
+    from kafkafmt.client.accumulator.sequences import Sequences, Transaction
     from kafkafmt.columns.write import Binary, Headers, Timestamps
 
 log = logging.getLogger(__name__)
@@ -120,6 +120,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         now_ms: float,
         max_block_ms: float | None,
         abort_on_new_batch: bool,
+        transaction: Transaction | None = None,
     ) -> tuple[RecordFuture, bool] | None:
         """Append a record that the native `append` does not take: it needs memory, or is not of the usual types."""
         if type(topic_partition) is not TopicPartition:
@@ -135,6 +136,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
             while True:
                 future = None
                 with self._queues.lock:
+                    _ensure_open(transaction)
                     batch = self._open.get(topic_partition)
                     if batch is not None:
                         count = self._append_to(batch, timestamp, key, value, headers)
@@ -260,6 +262,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         *,
         now_ms: float,
         max_block_ms: float | None = None,
+        transaction: Transaction | None = None,
     ) -> RecordsFuture:
         """Append one record per row of columns, which are those of `RecordBatchBuilder.append_columns`.
 
@@ -281,7 +284,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
                     builder = self._begin_builder(topic_partition.topic)
                     first = builder.fill(rows, first, len(rows))
                     batch = ProducerBatch(topic_partition, builder, created_ms=began_ms)
-                    self._append_whole(batch, max_block_ms)
+                    self._append_whole(batch, max_block_ms, transaction)
                     spans.append(RecordSpan(batch, 0, batch.record_count))
         except Exception as error:
             error.appended = RecordsFuture(spans)  # type: ignore[attr-defined]
@@ -296,6 +299,7 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
         request_limits: RequestLimits,
         now_ms: float,
         max_block_ms: float | None = None,
+        transaction: Transaction | None = None,
     ) -> RecordsFuture:
         """Append whole v2 batches (KIP-712), with offsets, leader epoch, delete horizon and producer state reset.
 
@@ -319,19 +323,22 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
             keeps_state = self._sequences is not None  # it is overwritten when the batch is drained
             for passed in request_limits.runs(run, keeps_producer_state=keeps_state):
                 batches = RawBatches(topic_partition, passed, request_limits, created_ms=created_ms())
-                spans.append(self._append_batches(batches, max_block_ms))
+                spans.append(self._append_batches(batches, max_block_ms, transaction))
         except Exception as error:
             error.appended = RecordsFuture(spans)  # type: ignore[attr-defined]
             raise
         return RecordsFuture(spans)
 
-    def _append_batches(self, batches: RawBatches, max_block_ms: float | None) -> RecordSpan:
+    def _append_batches(
+        self, batches: RawBatches, max_block_ms: float | None, transaction: Transaction | None
+    ) -> RecordSpan:
         """Append batches to the last waiting request of their partition, or begin a new request."""
         self._queues.ensure_unlocked_here()  # with the lock, neither a wait for memory nor its release is possible
         count = batches.record_count
         try:
             self._reserve(batches, batches.size_in_bytes, max_block_ms)
             with self._queues.lock:
+                _ensure_open(transaction)
                 last = self._queues.last(batches.topic_partition)
                 first = last.record_count if last is not None else 0
                 if isinstance(last, RawBatches) and last.absorb(batches):
@@ -342,12 +349,15 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
             self._queues.withdraw(batches, count)
             raise
 
-    def _append_whole(self, batch: ProducerBatch, max_block_ms: float | None) -> None:
+    def _append_whole(
+        self, batch: ProducerBatch, max_block_ms: float | None, transaction: Transaction | None
+    ) -> None:
         self._close_batch(batch)
         count = batch.record_count
         try:
             self._reserve(batch, batch.size_in_bytes, max_block_ms)
             with self._queues.lock:
+                _ensure_open(transaction)
                 self._enqueue(batch)
         except BaseException:
             self._queues.withdraw(batch, count)
@@ -432,6 +442,16 @@ class RecordAccumulator(RecordAppender["RecordFuture"], SenderSide):
                 f"delivered hold {self.budget.held_bytes} of {self.budget.total_bytes} bytes (buffer_memory)"
             ) from error
         batch.begin(batch.created_ms + (time.monotonic() - began) * 1000)
+
+
+def _ensure_open(transaction: Transaction | None) -> None:
+    """Raise the error of a transaction that has ended.
+
+    The lock is held from here until the record is in a batch. So `has_incomplete` knows all records of a transaction
+    that has ended before.
+    """
+    if transaction is not None:
+        transaction.ensure_open()
 
 
 def _running_from(now_ms: float) -> Callable[[], float]:

@@ -391,8 +391,9 @@ class SenderSide:
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether batches wait or are in flight."""
-        return self._queues.incomplete_count > 0
+        """Whether batches wait or are in flight, with those that other threads append at this moment."""
+        with self._queues.lock:
+            return self._queues.incomplete_count > 0
 
     def undelivered(self) -> Undelivered:
         """Return the number of records that are not acknowledged yet, by partition."""

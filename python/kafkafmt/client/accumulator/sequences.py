@@ -1,4 +1,4 @@
-"""The state of an idempotent producer that the accumulator needs: its id and epoch, and its sequence numbers."""
+"""What the accumulator needs of a producer's state: its id and epoch, its sequence numbers, and its transactions."""
 
 from __future__ import annotations
 
@@ -34,3 +34,14 @@ class Sequences(Protocol):
 
     def fail(self, error: Exception) -> None:
         """Make an open transaction abort, because records of it have failed and are not sent again."""
+
+
+class Transaction(Protocol):
+    """One transaction of a producer, to which records are appended. Any thread may call it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes records. Once it does not, it never does again."""
+
+    def ensure_open(self) -> None:
+        """Raise an error if it takes no more records."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
 from kafkafmt.scanning.brokers.runs import PartitionRange
 from kafkafmt.scanning.brokers.splitting import cut_ranges
 from kafkafmt.scanning.selection import LATEST, Bound, ensure_all_named
+from kafkafmt.spark.kafka.listing import Attempts, list_logs
 from kafkafmt.spark.kafka.reading import RangeTask
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.stream_offsets import Losses, Offsets
@@ -61,11 +63,14 @@ class KafkaStream:
         self._ends: Offsets = {}
         self._listed_for: Offsets | None = None  # the offsets for which the ends were listed
         self._target: Offsets | None = None
+        self._deleted: AbstractSet[TopicPartition] = (
+            frozenset()
+        )  # what the last listing lacked, after all attempts
         self._losses = Losses(is_error=options.fails_on_data_loss)
 
     def initial_offsets(self) -> dict[TopicPartition, int]:
         """Return the offsets at which a new stream begins. Raises the errors of `plan`."""
-        self._list()
+        self._list({})
         self._options.subscription.ensure_found(self._ends, self._options.clients.bootstrap_servers)
         bounds = _Bounds(self._cluster, self._first, self._ends)
         return bounds.find("startingOffsets", self._options.starting, self._first)
@@ -77,8 +82,8 @@ class KafkaStream:
 
         A partition that `start` lacks is new, and is read from its beginning. Raises DataLossError and BrokerError.
         """
-        self._list()
         known = start if start is not None else {}
+        self._list(known)
         self._losses.report_missing(known, self._ends.keys())
         firsts = {one: self._first_offset(one, known.get(one)) for one in self._ends}
         ends = {
@@ -98,13 +103,13 @@ class KafkaStream:
 
     def fix_end(self) -> None:
         """Make the stream end at the current ends of the partitions. Raises BrokerError."""
-        self._list()
+        self._list({})
         self._target = self._ends
 
     def tasks(self, start: Offsets, end: Offsets) -> list[RangeTask]:
         """Return the tasks from `start` to before `end`. Raises the errors of `latest_offsets`."""
         if end != self._listed_for:
-            self._list()
+            self._list({**start, **end})
             self._listed_for = end
         self._losses.report_missing(start, self._ends.keys())
         ranges = []
@@ -118,9 +123,12 @@ class KafkaStream:
     def forget(self, offsets: Offsets) -> None:
         """Do nothing: only the last listing is kept."""
 
-    def _list(self) -> None:
-        partitions = self._options.subscription.find(self._cluster)
-        self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
+    def _list(self, known: Offsets) -> None:
+        """List the offsets of the logs. known: what was listed before. Partitions that were deleted are not awaited."""
+        awaited = {one: offset for one, offset in known.items() if one not in self._deleted}
+        subscription = self._options.subscription
+        self._first, self._ends = list_logs(self._cluster, subscription, awaited, Attempts())
+        self._deleted = known.keys() - self._ends.keys()
         self._listed_for = None
 
     def _first_offset(self, one: TopicPartition, wanted: int | None) -> int:

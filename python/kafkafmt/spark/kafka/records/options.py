@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafkafmt._util.options import Option, Options
 from kafkafmt._util.sizes import size_text
@@ -19,6 +19,7 @@ from kafkafmt.scanning.brokers.options import DEFAULT_POLL_TIMEOUT_MS, BrokerOpt
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES
 from kafkafmt.scanning.selection import EARLIEST, LATEST, TopicSelection
 from kafkafmt.spark.kafka.clients import parse_consumers
+from kafkafmt.spark.kafka.listing import Attempts
 from kafkafmt.spark.kafka.options import (
     NAMES,
     SELECTION_OPTIONS,
@@ -175,7 +176,7 @@ class RecordReadOptions:
 
     brokers: the clients, and what happens at damage and data loss.
     min_offsets, max_delay_seconds: the least offsets of a micro-batch, and how long fewer wait.
-    fetch_attempts, fetch_interval_seconds: how often and how far apart ends that went back or are missing are listed.
+    attempts: how often and how far apart ends that went back or are missing are listed.
     """
 
     brokers: BrokerOptions
@@ -190,8 +191,7 @@ class RecordReadOptions:
     limit: Amount = UNLIMITED
     min_offsets: int | None = None
     max_delay_seconds: float = 0
-    fetch_attempts: int = 1
-    fetch_interval_seconds: float = 0
+    attempts: Attempts = field(default_factory=Attempts)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> RecordReadOptions:
@@ -250,8 +250,7 @@ class RecordReadOptions:
             limit=_limit(least, most),
             min_offsets=least,
             max_delay_seconds=given["maxTriggerDelay"],
-            fetch_attempts=given["fetchOffset.numRetries"],
-            fetch_interval_seconds=given["fetchOffset.retryIntervalMs"] / 1000,
+            attempts=Attempts(given["fetchOffset.numRetries"], given["fetchOffset.retryIntervalMs"] / 1000),
         )
 
     def warn_of_ignored(self, options: Mapping[str, str], *, is_stream: bool) -> None:

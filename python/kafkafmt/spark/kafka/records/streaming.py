@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
 from kafkafmt.scanning.brokers.runs import PartitionRange
+from kafkafmt.spark.kafka.listing import list_logs
 from kafkafmt.spark.kafka.reading import RangeTask
 from kafkafmt.spark.kafka.records.bounds import in_logs
 from kafkafmt.spark.kafka.records.options import RecordReadOptions
@@ -136,17 +137,9 @@ class RecordStream:
         """Do nothing: only the last listing is kept."""
 
     def _list(self, known: Offsets) -> None:
-        """List the offsets of the logs.
-
-        If a known partition is missing, or its end is below the known offset, list again: a broker may not know it yet.
-        """
-        for attempt in range(self._options.fetch_attempts):
-            if attempt:
-                time.sleep(self._options.fetch_interval_seconds)
-            partitions = self._options.subscription.find(self._cluster)
-            self._first, self._ends = self._cluster.beginnings(partitions), self._cluster.ends(partitions)
-            if all(self._ends.get(one, -1) >= offset for one, offset in known.items()):
-                break
+        """List the offsets of the logs. known: what was listed before."""
+        options = self._options
+        self._first, self._ends = list_logs(self._cluster, options.subscription, known, options.attempts)
         self._listed_for = None
 
     def _first_offset(self, one: TopicPartition, wanted: int | None) -> int:
