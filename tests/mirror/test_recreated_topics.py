@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient
@@ -171,10 +172,10 @@ def test_topic_of_the_target_when_its_partitions_are_others_then_is_mirrored_aga
 
 
 @pytest.mark.clients
-def test_topic_of_the_target_when_its_partitions_are_others_then_the_map_of_each_is_loaded_few_times(
+def test_topic_of_the_target_when_its_partitions_are_others_then_they_are_looked_at_once_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once to begin the partition, and once to see whether this source has sent the records in the new topic."""
+    """Each map is loaded to begin the partition, and once to see whether the topic has records of this source."""
     source, target = topic_with_partitions(tmp_path / "source", OLD, [100] * 5), tmp_path / "target"
     target.mkdir()
     load, loads = FileOffsetMapStore.load, Counter[TopicPartition]()
@@ -183,16 +184,26 @@ def test_topic_of_the_target_when_its_partitions_are_others_then_the_map_of_each
         loads[topic_partition] += 1
         return load(store, topic_partition)
 
+    bounds, asked = MirrorCluster.bounds, list[int]()
+
+    def noting(cluster: MirrorCluster, topic_partitions: Collection[TopicPartition], **options: bool) -> Any:
+        asked.append(len(topic_partitions))
+        return bounds(cluster, topic_partitions, **options)
+
     monkeypatch.setattr(FileOffsetMapStore, "load", counting)
+    monkeypatch.setattr(MirrorCluster, "bounds", noting)
     options = ("--deep", "--repartition", "--offset-map", tmp_path / "offsets.db")
     with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
         assert mirror(source, address(endpoint.address), *options).summary["records"] == 500
+    assert asked.count(5) == 1
     topic_with_partitions(target, NEW, [0, 0, 150, 0, 0])
     with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
         arguments = (source, address(endpoint.address), *options)
         loads.clear()
+        asked.clear()
         assert len(stopped(mirror(*arguments).summary)) == len(loads) == 5
         assert max(loads.values()) <= 2
+        assert asked.count(5) == 1
         for number in range(1, 5):
             (source / f"t-{number}").rename(tmp_path / f"t-{number}")
         assert mirror(*arguments, "--append").summary["records"] == 100
