@@ -7,6 +7,7 @@ import shutil
 import uuid
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,9 @@ from mirror.folders import batches, put_log
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def target_in(folder: Path, *, restarts_recreated: bool = False) -> DirectoryTarget:
-    options = MirrorOptions(folder / "source", folder / "target", restarts_recreated=restarts_recreated)
-    return DirectoryTarget(folder / "target", Statistics(MemoryBudget(1, "mirror")), options)
+def target_in(folder: Path, **options: Any) -> DirectoryTarget:
+    asked = MirrorOptions(folder / "source", folder / "target", **options)
+    return DirectoryTarget(folder / "target", Statistics(MemoryBudget(1, "mirror")), asked)
 
 
 def test_positions_when_logs_were_closed_then_are_kept_without_opening_them(
@@ -104,12 +105,22 @@ def test_recreated_topic_when_the_mirror_is_killed_before_it_begins_then_the_nex
         assert target.resume_offset(FIRST) == FROM_START
 
 
+@pytest.mark.parametrize("topic_id", [uuid.UUID(int=1), None])
+@pytest.mark.parametrize("commits", [False, True])
 def test_partition_when_it_has_begun_at_offset_0_then_the_next_run_does_not_begin_it_anew(
-    tmp_path: Path,
+    tmp_path: Path, topic_id: uuid.UUID | None, *, commits: bool
 ) -> None:
-    """With `--from latest` it would leave out what came since."""
-    for expected in (None, FROM_START):
-        with closing(target_in(tmp_path)) as target:
-            target.identify(FIRST, uuid.UUID(int=1))
+    """With `--from latest` it would leave out what came since. Brokers before 2.8 have no topic ids."""
+    for expected in (None, FROM_START, FROM_START):
+        with closing(target_in(tmp_path, beginning="latest")) as target:
+            target.identify(FIRST, topic_id)
             assert target.resume_offset(FIRST) == expected
             target.begin(FIRST, 0)
+            if commits:
+                target.make_durable()
+                target.keep_positions({FIRST: 0})
+    with closing(target_in(tmp_path, beginning="latest")) as target:
+        target.begin(FIRST, 0)
+        target.take(FIRST, whole_batches(b"".join(batches(0, 10))))
+        target.keep_positions({FIRST: 10})
+    assert not (tmp_path / "target" / "t-0" / "kafkafmt-mirror-position").exists()

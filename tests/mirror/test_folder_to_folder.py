@@ -159,6 +159,19 @@ def test_from_latest_begins_at_the_end_and_goes_on_there(tmp_path: Path) -> None
     assert mirror(source, target, "--from", "latest").summary["batches"] == 0
 
 
+def test_from_latest_when_an_earlier_run_began_an_empty_partition_then_has_all_records_since(
+    tmp_path: Path,
+) -> None:
+    """No topic id says that the partition was begun."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    for end in (0, 100, 200):
+        with LogAppender(source / "t-0") as log:
+            for one in batches(log.next_offset, end):
+                log.append(one)
+        assert mirror(source, target, "--from", "latest").status == 0
+        assert log_bytes(target / "t-0") == log_bytes(source / "t-0")
+
+
 def test_transactions_are_kept_whole_or_left_out_by_isolation(tmp_path: Path) -> None:
     source = tmp_path / "source"
     data = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient
@@ -16,6 +17,9 @@ from client.cluster import Cluster
 from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.offset_map import MappedRange
+from kafkafmt.mirror.offset_stores import FileOffsetMapStore
+from kafkafmt.types import TopicPartition
 from mirror.folders import batches, log_bytes, mirror, put_log, stopped
 from mirror.reading import Reader, end_of
 from mirror.running import LASTING, QUICKLY, Mirror, address, wait_until
@@ -165,6 +169,50 @@ def test_topic_of_the_target_when_its_partitions_are_others_then_is_mirrored_aga
     assert (again.status, again.summary["records"], again.summary["gone"]) == (0, 200, [])
     assert again.errors.count("created again at the target") == 2
     assert end_of(target, "t", 0) + end_of(target, "t", 1) == 200
+
+
+@pytest.mark.clients
+def test_topic_of_the_target_when_its_partitions_are_others_then_they_are_looked_at_once_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each map is loaded to begin the partition, and once to see whether the topic has records of this source."""
+    source, target = topic_with_partitions(tmp_path / "source", OLD, [100] * 5), tmp_path / "target"
+    target.mkdir()
+    load, loads = FileOffsetMapStore.load, Counter[TopicPartition]()
+
+    def counting(store: FileOffsetMapStore, topic_partition: TopicPartition) -> list[MappedRange]:
+        loads[topic_partition] += 1
+        return load(store, topic_partition)
+
+    bounds, asked = MirrorCluster.bounds, list[int]()
+
+    def noting(cluster: MirrorCluster, topic_partitions: Collection[TopicPartition], **options: bool) -> Any:
+        asked.append(len(topic_partitions))
+        return bounds(cluster, topic_partitions, **options)
+
+    monkeypatch.setattr(FileOffsetMapStore, "load", counting)
+    monkeypatch.setattr(MirrorCluster, "bounds", noting)
+    options = ("--deep", "--repartition", "--offset-map", tmp_path / "offsets.db")
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        assert mirror(source, address(endpoint.address), *options).summary["records"] == 500
+    assert asked.count(5) == 1
+    topic_with_partitions(target, NEW, [0, 0, 150, 0, 0])
+    with EndpointProcess(target, "--allow-produce", log=tmp_path / "serve.log") as endpoint:
+        arguments = (source, address(endpoint.address), *options)
+        loads.clear()
+        asked.clear()
+        assert len(stopped(mirror(*arguments).summary)) == len(loads) == 5
+        assert max(loads.values()) <= 2
+        assert asked.count(5) == 1
+        for number in range(1, 5):
+            (source / f"t-{number}").rename(tmp_path / f"t-{number}")
+        assert mirror(*arguments, "--append").summary["records"] == 100
+        for number in range(1, 5):
+            (tmp_path / f"t-{number}").rename(source / f"t-{number}")
+        loads.clear()
+        ended = mirror(*arguments)
+    assert (ended.status, ended.summary["records"]) == (0, 400), "the new topic has records of this source"
+    assert max(loads.values()) <= 2
 
 
 @pytest.mark.clients

@@ -253,9 +253,9 @@ def mirror(
     SIGTERM or SIGINT ends the mirror after batches in flight have arrived; a second one ends it at once.
     Requires pip install 'kafkafmt[mirror]'.
 
-    Exit status: 0; 1 if a partition was stopped, or if --once did not reach an end, missed deleted offsets or could
-    not sync a group or the configuration of a topic; 2 if the mirror could not start or continue. With --on-corrupt
-    skip, damage is no failure.
+    Exit status: 0; 1 if a partition was stopped, if a disk is full, or if --once did not reach an end, missed deleted
+    offsets or could not sync a group or the configuration of a topic; 2 if the mirror could not start or continue.
+    With --on-corrupt skip, damage is no failure.
     """
     with cluster_errors("mirror"):
         from kafkafmt.mirror.handlers import load_handler

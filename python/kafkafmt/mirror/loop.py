@@ -20,6 +20,7 @@ from kafkafmt.mirror.errors import MirrorError
 from kafkafmt.mirror.handlers import HandlerError
 from kafkafmt.mirror.memory import HeldMemory
 from kafkafmt.mirror.options import MirrorOptions
+from kafkafmt.mirror.other_members import OtherMembers
 from kafkafmt.mirror.protocols import PartitionError, Source, SourceRun, Target
 from kafkafmt.mirror.refused_runs import begin_of, refusal_message
 from kafkafmt.mirror.statistics import Statistics, Stopped, Unreached
@@ -66,6 +67,7 @@ class Mirror:
         self._options = options
         self._source, self._target = source, target
         self._beginnings = Beginnings(options, source, target)
+        self._others = OtherMembers(options, source)
         self._upkeep = upkeep
         self._transform, self._report = transform, report
         self._max_under_way = options.memory.under_way_bytes
@@ -73,7 +75,7 @@ class Mirror:
         self._memory = memory
         self.statistics = target.statistics
         self._assigned: set[TopicPartition] = set()
-        self._never_started: set[TopicPartition] = set()  # of `_assigned`: their offsets are not committed
+        self._started: set[TopicPartition] = set()  # of `_assigned`: only their offsets are committed
         self._full: set[TopicPartition] = set()
         self._is_all_paused = False
         self._committed: dict[TopicPartition, int] = {}
@@ -83,8 +85,6 @@ class Mirror:
         self._report_due = time.monotonic() + (options.progress_interval or float("inf"))
         self._begin_due = 0.0
         self._has_lost = False  # whether partitions must begin again that the target has lost
-        self._left: dict[TopicPartition, int] | None = None
-        self._left_since = 0.0
 
     def end(self) -> None:
         """Make `run` wait for the batches under way, and return."""
@@ -123,10 +123,6 @@ class Mirror:
         self._forget(topic_partitions)
         return offsets
 
-    @property
-    def _started(self) -> set[TopicPartition]:
-        return self._assigned - self._never_started
-
     def _drain(self, topic_partitions: Iterable[TopicPartition]) -> bool:
         """Wait some time until batches under way have arrived. Return whether those that have are durable.
 
@@ -141,7 +137,7 @@ class Mirror:
         self._target.forget(topic_partitions)
         for one in topic_partitions:
             self._assigned.discard(one)
-            self._never_started.discard(one)
+            self._started.discard(one)
             self._beginnings.failed.pop(one, None)
             self._full.discard(one)
             self._committed.pop(one, None)
@@ -150,7 +146,7 @@ class Mirror:
 
     def _is_done(self, partitions: Sequence[TopicPartition] | None) -> bool:
         if partitions is None or not self._assigned.issuperset(partitions):
-            return partitions is None and self._others_stand_still()
+            return partitions is None and self._others.stand_still(self._assigned)
         active = [one for one in partitions if one not in self.statistics.stopped]
         if self._options.is_following:
             return bool(partitions) and not active and not self.statistics.left_out_topics
@@ -160,27 +156,7 @@ class Mirror:
         if left := [one for one in active if not self._source.is_at_end(one)]:
             self._source.lower_goals(left)
             return False
-        return not self._left_to_others() or self._others_stand_still()
-
-    def _left_to_others(self) -> dict[TopicPartition, int]:
-        """Return the offsets reached in partitions of other group members that are not at their end yet."""
-        goals = self._source.goals()
-        others = goals.keys() - self._assigned
-        if not others:
-            return {}
-        reached = self._source.reached_by_others(others)
-        return {one: reached[one] for one in others if reached[one] < goals[one]}
-
-    def _others_stand_still(self) -> bool:
-        """Return whether other group members have made no progress for some time. False if the mirror follows."""
-        if self._options.is_following:
-            return False
-        left, now = self._left_to_others(), time.monotonic()
-        if left != self._left:
-            if left and self._source.partitions() is not None:
-                _log.info("waiting for other members of the group", partitions=len(left))
-            self._left, self._left_since = left, now
-        return now - self._left_since > self._source.patience
+        return not self._others.left(self._assigned) or self._others.stand_still(self._assigned)
 
     def _begin_lost_again(self) -> None:
         """Begin partitions again whose batches the target has dropped or lost."""
@@ -243,12 +219,12 @@ class Mirror:
         for topic_partition, position in positions.items():
             self._assigned.add(topic_partition)
             if isinstance(position, Stopped):
-                self._never_started.add(topic_partition)
                 # With --append unknown records stop no partition. A refused topic was reported once.
                 is_reported = topic_partition in unknown and not self._options.appends
                 is_reported = is_reported or topic_partition.topic in refused
                 self._stop(position, is_reported=is_reported)
                 continue
+            self._started.add(topic_partition)
             self._source.seek(topic_partition, position)
             if not self._is_all_paused:
                 self._source.resume([topic_partition])
@@ -411,7 +387,6 @@ class Mirror:
             else:
                 offset = self._source.reached_by_others([one])[one]
                 self._assigned.add(one)
-                self._never_started.add(one)
             self._stop(Stopped(one, offset, message))
 
     def _acknowledged(self, topic_partition: TopicPartition) -> int:
@@ -458,7 +433,7 @@ class Mirror:
             events = self._beginnings.failures()
             ends = {one: found for one, found in self._beginnings.ends_of_failed().items() if one in events}
         else:
-            left = self._left_to_others()
+            left = self._others.left(self._assigned)
             ends = {
                 one: (self._acknowledged(one) if one in self._assigned else left.get(one, goal), goal)
                 for one, goal in self._source.goals().items()
@@ -480,10 +455,7 @@ class Mirror:
                 self.statistics.lag[one] = lag
         for one, (reached, end) in self._beginnings.ends_of_failed().items():
             self.statistics.lag[one] = max(end - reached, 0)
-        goals = self._source.goals()
-        left = self._left_to_others()
-        for one in goals.keys() - self._assigned:
-            self.statistics.lag[one] = goals[one] - left.get(one, goals[one])
+        self.statistics.lag.update(self._others.lag(self._assigned))
 
     def _finish(self, *, has_failed: bool = False) -> None:
         self._target.drain(self._options.shutdown_timeout)

@@ -266,6 +266,11 @@ class MirrorOptions:
         return isinstance(self.source, ClusterAddress) and self.times.end_ms is None
 
     @property
+    def begins_at_start(self) -> bool:
+        """Whether a partition that was never mirrored to this target begins at its first offset."""
+        return self.beginning == "earliest" and self.times.start_ms is None
+
+    @property
     def is_committed(self) -> bool:
         """Whether batches of aborted and open transactions are left out (read_committed)."""
         if self.isolation is None:

@@ -84,8 +84,11 @@ class ClusterTarget(Target):
         self._refused_changes: dict[str, dict[str, str | None]] = {}  # of topics, as a warning has named them
         self._restarts_recreated, self._appends = options.restarts_recreated, options.appends
         self._restarted: set[TopicPartition] = set()
-        self._known_topics: dict[str, bool] = {}
         self._unknown_records: dict[TopicPartition, tuple[int, int]] = {}
+        # First and end offsets at the target: of topics that no map has, and, since `prepare` was called, of topics
+        # that were created again. Empty if the records are this source's.
+        self._new_topics: dict[str, Mapping[TopicPartition, tuple[int, int]]] = {}
+        self._recreated: dict[TopicPartition, Mapping[TopicPartition, tuple[int, int]]] = {}
         self.statistics = statistics
         self._partitions: defaultdict[TopicPartition, _Partition] = defaultdict(_Partition)
         self._held_by_all = 0  # without partitions that have failed
@@ -93,6 +96,7 @@ class ClusterTarget(Target):
         self._topic_ids: dict[str, UUID] = {}
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
+        self._recreated.clear()
         new = {name: topic for name, topic in topics.items() if again or self._topics.get(name) != topic}
         if not new:
             return
@@ -189,26 +193,40 @@ class ClusterTarget(Target):
 
         Raises PartitionError if the new topic has records, unless records may be appended to them.
         """
-        others = self._target_partitions(topic_partition)
-        # Its partitions may have records of this source: this mirror has sent some, or has begun one of them.
-        is_begun = self._partitions[topic_partition].state == "left" or any(
-            self._offsets.peek(one).target_topic_id == str(target_id) for one in others
-        )
-        for one, (start, end) in self._cluster.bounds(() if is_begun else others).items():
-            if self._records_after(one, start, end):
-                self._meet_unknown_records(
-                    topic_partition,
-                    (start, end),
-                    f"{self._cluster.at_target(one)} has offsets {start} to {end - 1} at the target, whose topic was "
-                    f"deleted and created again: expected topic id {known.target_topic_id}, found {target_id}, "
-                    "or --append",
-                )
+        for one, (start, end) in self._unknown_in_recreated(topic_partition, target_id).items():
+            self._meet_unknown_records(
+                topic_partition,
+                (start, end),
+                f"{self._cluster.at_target(one)} has offsets {start} to {end - 1} at the target, whose topic was "
+                f"deleted and created again: expected topic id {known.target_topic_id}, found {target_id}, "
+                "or --append",
+            )
         _warn_of_recreated(topic_partition, known, target_id)
         if self._sender.keeps_partitions:
             known.truncate(0)
         else:  # the map does not have the offset at which the mirror began
             known.clear()
             self._restarted.add(topic_partition)
+
+    def _unknown_in_recreated(
+        self, topic_partition: TopicPartition, target_id: UUID
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Return first and end offset of partitions in the new topic, if it has records, and none of this source.
+
+        With repartitioning this is asked once for all partitions of the topic.
+        """
+        if self._partitions[topic_partition].state == "left":  # this mirror may have sent the records
+            return {}
+        others = self._target_partitions(topic_partition)
+        unknown = self._recreated.get(others[0])
+        if unknown is None:
+            bounds = self._cluster.bounds(others)
+            # After the bounds: a mirror that begins a partition saves its map before it sends.
+            is_begun = any(self._offsets.peek(one).target_topic_id == str(target_id) for one in others)
+            records_after = self._records_after
+            unknown = {} if is_begun else {one: at for one, at in bounds.items() if records_after(one, *at)}
+            self._recreated[others[0]] = unknown
+        return unknown
 
     def _target_partitions(self, topic_partition: TopicPartition) -> list[TopicPartition]:
         """Return the target's partitions that may have the records: with repartitioning, all of the topic."""
@@ -259,7 +277,7 @@ class ClusterTarget(Target):
         if not self._sender.keeps_partitions:
             self._look_for_records_of_topic(topic_partition)
         elif not len(known):
-            self._look_for_records(topic_partition, [topic_partition])
+            self._look_for_records(topic_partition, self._cluster.bounds([topic_partition]))
         elif known.is_closed:
             first, end = known.target_end or 0, self._cluster.end_offset(topic_partition)
             if self._records_after(topic_partition, first, end):
@@ -277,13 +295,17 @@ class ClusterTarget(Target):
     def _look_for_records_of_topic(self, topic_partition: TopicPartition) -> None:
         """Check all partitions of the topic: with repartitioning, records may be in any of them."""
         topic, others = topic_partition.topic, self._target_partitions(topic_partition)
-        if topic not in self._known_topics:
-            self._known_topics[topic] = any(len(self._offsets.peek(one)) for one in others)
-        if not self._known_topics[topic]:
-            self._look_for_records(topic_partition, others)
+        if topic not in self._new_topics:
+            bounds = self._cluster.bounds(others)
+            # After the bounds: a mirror that begins a partition saves its map before it sends.
+            is_known = any(len(self._offsets.peek(one)) for one in others)
+            self._new_topics[topic] = {} if is_known else bounds
+        self._look_for_records(topic_partition, self._new_topics[topic])
 
-    def _look_for_records(self, topic_partition: TopicPartition, others: Iterable[TopicPartition]) -> None:
-        for one, (start, end) in self._cluster.bounds(others).items():
+    def _look_for_records(
+        self, topic_partition: TopicPartition, bounds: Mapping[TopicPartition, tuple[int, int]]
+    ) -> None:
+        for one, (start, end) in bounds.items():
             if end > start:
                 self._meet_unknown_records(
                     topic_partition,
@@ -300,7 +322,7 @@ class ClusterTarget(Target):
             raise PartitionError(message)
 
     def take_unknown_records(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        self._known_topics.clear()  # from now on they have records of this mirror
+        self._new_topics.clear()  # from now on they have records of this mirror
         taken, self._unknown_records = self._unknown_records, {}
         return taken
 

@@ -38,7 +38,7 @@ from kafkafmt.mirror.protocols import (
 )
 from kafkafmt.mirror.statistics import Moved, Statistics, Way
 from kafkafmt.mirror.targets.missing_markers import ensure_markers
-from kafkafmt.mirror.targets.positions import keep_position, read_position
+from kafkafmt.mirror.targets.positions import keep_beginning, keep_position, read_position
 from kafkafmt.mirror.targets.topic_messages import recreated_message, warn_of_unknown
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class DirectoryTarget(Target):
         self._closed_ends: dict[TopicPartition, int] = {}  # of logs that were closed to limit open files
         self._unflushed: set[TopicPartition] = set()
         self._is_committed = options.is_committed
+        self._begins_at_start = options.begins_at_start
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
         """Write the source's topics to `topics.ini`. One of unknown configuration keeps the configuration there."""
@@ -129,14 +130,16 @@ class DirectoryTarget(Target):
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
         """Return the position that was saved, or the end of the log. If it is empty, return `FROM_START` or None.
 
-        An empty log with a topic id was begun by an earlier run, or in place of the log of an earlier topic.
+        An empty log with a topic id or a position was begun by an earlier run, or in place of the log of an earlier
+        topic.
 
         Raises PartitionError if another writer has the log open.
         """
         appender = self._appender(topic_partition)
         end = appender.next_offset
-        start = None if read_topic_id(appender.folder) is None else FROM_START
-        return read_position(appender.folder, end) or end or start
+        position = read_position(appender.folder, end)
+        is_begun = position is not None or read_topic_id(appender.folder) is not None
+        return position or end or (FROM_START if is_begun else None)
 
     def last_epoch(self, topic_partition: TopicPartition) -> EpochAt | None:
         appender = self._appender(topic_partition)
@@ -151,7 +154,10 @@ class DirectoryTarget(Target):
         if self._is_committed:
             ensure_markers(appender.folder, appender.producers, appender.next_offset, position)
         topic_id = self._topic_ids.get(topic_partition)
-        if topic_id is not None and read_topic_id(appender.folder) != topic_id:
+        if topic_id is None:
+            if not (appender.next_offset or self._begins_at_start):
+                keep_beginning(appender.folder)
+        elif read_topic_id(appender.folder) != topic_id:
             write_topic_id(appender.folder, topic_id)
 
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:

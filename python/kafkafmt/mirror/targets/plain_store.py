@@ -107,7 +107,7 @@ class PlainStore(SegmentStore):
         self._epochs: dict[TopicPartition, list[LeaderEpoch]] = {}
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._is_committed = options.is_committed
-        self._begins_at_start = options.beginning == "earliest" and options.times.start_ms is None
+        self._begins_at_start = options.begins_at_start
         self._segment_age_seconds = options.sealing.interval
         self._without_segment: dict[TopicPartition, _EmptyLog] = {}
 
