@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 from export.scans import folder_scan, write_log
@@ -17,6 +19,7 @@ from export.test_iceberg import (
     ensure_no_file_is_left,
     export,
     offsets,
+    options_of,
     other_writer,
     table_of,
 )
@@ -185,3 +188,34 @@ def test_export_when_a_table_was_rolled_back_to_before_its_first_run_then_export
     table_of(lake).manage_snapshots().rollback_to_snapshot(first).commit()
     assert export(source, lake)[0].rows == 100
     assert offsets(table_of(lake)) == list(range(100))
+
+
+def create(lake: Path, columns: pa.Schema) -> Table:
+    """Create a table as another writer does."""
+    catalog = load_catalog(None, **options_of(lake))
+    catalog.create_namespace("raw")
+    return catalog.create_table(("raw", "orders"), columns)
+
+
+def test_export_when_another_writer_has_partitioned_by_a_time_itself_then_its_value_finds_the_file(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    columns = [("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))]
+    with create(lake, pa.schema(columns)).update_spec() as spec:
+        spec.add_identity("timestamp")
+    write_log(source, "orders-0", 0, 3)
+    assert export(source, lake)[0].rows == 3
+    scan = table_of(lake).scan(row_filter="timestamp = '2026-01-01T00:00:36+00:00'")
+    assert len(list(scan.plan_files())) == 1
+    assert scan.to_arrow()["offset"].to_pylist() == [1]
+
+
+def test_export_when_another_writer_has_partitioned_by_a_nested_field_then_is_refused(tmp_path: Path) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    fields = [("address", CITY), ("name", pa.string())]
+    with create(lake, pa.schema(fields)).update_spec() as spec:
+        spec.add_identity("address.city")
+    write_log(source, "orders-0", 0, 1, value='{{"address": {{"city": "Bern"}}, "name": "n"}}')
+    with pytest.raises(ExportError, match=r"found 'address.city', which is within a column"):
+        export(source, lake, type=pa.struct(fields))

@@ -279,6 +279,7 @@ class IcebergTable:
 
     def _partitioning_of(self, table: Table) -> tuple[PartitionField, ...]:
         known = ("identity", "year", "month", "day", "hour")
+        columns = {one.field_id: one.name for one in table.schema().fields}
         fields = []
         for one in table.spec().fields:
             transform = str(one.transform)
@@ -286,9 +287,14 @@ class IcebergTable:
                 raise ExportError(
                     f"{self.location}: partition field {one.name!r}: expected {', '.join(known)}, found {transform}"
                 )
+            if one.source_id not in columns:
+                raise ExportError(
+                    f"{self.location}: partition field {one.name!r}: expected a column of the table, found "
+                    f"{table.schema().find_column_name(one.source_id)!r}, which is within a column"
+                )
             # The type of `transform` has no name at run time.
             named: Any = transform
-            fields.append(PartitionField(str(table.schema().find_column_name(one.source_id)), named))
+            fields.append(PartitionField(columns[one.source_id], named))
         return tuple(fields)
 
     def _commit_once(
@@ -383,6 +389,7 @@ def data_files(
     )
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import DataFileContent, FileFormat
+    from pyiceberg.partitioning import partition_record_value
     from pyiceberg.typedef import Record
 
     schema, spec = table.schema(), table.spec()
@@ -392,12 +399,16 @@ def data_files(
         plan[ids[name]] = dataclasses.replace(plan[ids[name]], mode=MetricsMode(MetricModeTypes.NONE))
     base = table.location().rstrip("/") + "/data"
     for file in files:
+        values = (
+            partition_record_value(field, file.partition[one.name], schema)
+            for field, one in zip(spec.fields, partitioning, strict=True)
+        )
         found = data_file_statistics_from_parquet_metadata(file.footer, plan, ids)
         yield IcebergFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{base}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(*(file.partition[one.name] for one in partitioning)),
+            partition=Record(*values),
             file_size_in_bytes=file.size_in_bytes,
             sort_order_id=None,
             spec_id=spec.spec_id,
