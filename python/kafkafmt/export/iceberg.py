@@ -442,7 +442,7 @@ def remove_files_of(runs: Iterable[str], table: Table, folder: StoragePath) -> N
     used |= set(table.inspect.all_manifests()["path"].to_pylist())
     used |= {one.manifest_list for one in table.snapshots()}
     names = {one.rpartition("/")[2] for one in used}
-    marks = [mark for run in runs for mark in (run, str(uuid.UUID(run)))]
+    marks = [mark for run in runs if _is_run(run) for mark in (run, str(uuid.UUID(run)))]
     for part in (folder / "data", folder / "metadata"):
         storage: Any = storage_of(part)
         with contextlib.suppress(FileNotFoundError):
@@ -450,6 +450,14 @@ def remove_files_of(runs: Iterable[str], table: Table, folder: StoragePath) -> N
                 name = path.rpartition("/")[2]
                 if name not in names and any(mark in name for mark in marks):
                     storage.delete(below(part, path))
+
+
+def _is_run(name: str) -> bool:
+    """Return whether a name is that of a run, and not of a file that somebody else has put among theirs."""
+    try:
+        return uuid.UUID(name).hex == name
+    except ValueError:
+        return False
 
 
 def _located(table: Table) -> StoragePath:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from kafkafmt._util.files import make_folder, sync_path
 from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.manifest_content import ensure_manifest
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import merged_schema
@@ -170,6 +171,7 @@ class ParquetTable:
             content = json.loads(read_file(path))
             if content["format"] != _FORMAT:
                 raise ExportError(f"{path}: expected format {_FORMAT}, found {content['format']!r}")
+            ensure_manifest(content)
         except (ValueError, KeyError, TypeError):
             raise ExportError(f"{path}: expected the manifest of an export, found other content") from None
         return int(numbers[-1].partition(".")[0]), content
