@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ from pyiceberg.table import DataScan
 
 from export.exporting import export, places, read
 from export.scans import folder_scan, write_log
-from export.test_iceberg import destination_of
+from export.test_iceberg import destination_of, table_of
 from file_limits import file_size_limit
 from kafkafmt.export.compaction import compact
 from kafkafmt.export.errors import ExportError, TableConflictError
@@ -267,3 +268,49 @@ def test_commit_when_the_last_attempt_fails_then_is_a_conflict(
         plan.commit(files)
     assert not list(lake.rglob("*.parquet"))
     assert not list(lake.rglob("*.avro"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"run": None},
+        {"run": "../.."},
+        {"files": [{"path": "../users/other.parquet"}]},
+        {"files": [{"path": "/other.parquet"}]},
+        {"files": [{}]},
+        {"offsets": []},
+        {"offsets": {"orders": {"0": "10"}}},
+        {"schema": 1},
+        {"schema": ""},
+        {"partition_by": [1]},
+    ],
+)
+def test_export_when_a_manifest_is_damaged_then_only_its_table_fails_and_no_file_is_removed(
+    tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    source, target = tmp_path / "logs", tmp_path / "lake"
+    for topic in ("orders", "users"):
+        write_log(source, f"{topic}-0", 0, 10)
+    export(source, target)
+    (manifest,) = (target / "orders" / "_kafkafmt" / "commits").iterdir()
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **damage}))
+    before = {path.relative_to(target) for path in target.rglob("*.parquet")}
+    write_log(source, "users-0", 10, 10)
+    orders, users = run_export(folder_scan(source), Destination(str(target)), ExportOptions())
+    assert isinstance(orders.error, ExportError)
+    assert f"{manifest.name}: expected the manifest of an export, found other content" in str(orders.error)
+    assert (users.rows, users.error) == (10, None)
+    assert before < {path.relative_to(target) for path in target.rglob("*.parquet")}
+
+
+def test_export_when_another_file_is_among_the_runs_of_an_iceberg_table_then_continues(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    for first in (0, 10):
+        write_log(source, "orders-0", first, 10)
+        (report,) = run_export(folder_scan(source), destination_of(lake), ExportOptions())
+        assert (report.rows, report.error) == (10, None)
+        (runs,) = lake.rglob("runs")
+        (runs / "part.json").write_text("{}")
+    assert table_of(lake).scan().to_arrow().num_rows == 20

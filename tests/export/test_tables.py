@@ -32,7 +32,7 @@ from kafkafmt.export.errors import ExportError, OffsetsGoneError, SchemaConflict
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import WriteOptions
 from kafkafmt.export.partitioning import PartitionField, parse_partitioning
-from kafkafmt.export.running import planned
+from kafkafmt.export.running import planned, run_export
 from kafkafmt.export.schemas import conform, flattened, merged_schema, table_schema
 from kafkafmt.export.tables import DataFile, Destination
 from kafkafmt.export.writing import _by_partition, partition_texts
@@ -433,6 +433,24 @@ def test_export_when_the_table_has_other_partitions_then_is_refused(tmp_path: Pa
 def test_partitioning_when_it_is_malformed_then_the_part_is_named(text: str, message: str) -> None:
     with pytest.raises(ExportError, match=message):
         parse_partitioning(text)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("name", ["at_hour", "At_Hour"])
+def test_export_when_a_later_field_has_the_name_of_a_partition_then_is_refused(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    source, at = tmp_path / "logs", ("at", pa.timestamp("us", "UTC"))
+    destination = destination_of(tmp_path) if kind == "iceberg" else Destination(str(tmp_path / "lake"), kind)
+    errors = []
+    for first, fields in enumerate(([at], [at, (name, pa.string())])):
+        value = f'{{{{"at": "2026-01-01T05:00:00Z", "{name}": "mine"}}}}'
+        write_log(source, "orders-0", first, 1, value=value)
+        scan = folder_scan(source, pa.struct(fields))
+        options = ExportOptions("hour(at)" if not first else "")
+        errors += [report.error for report in run_export(scan, destination, options)]
+    assert errors[0] is None
+    assert f"partition by hour(at): expected no other column 'at_hour', found {name!r}" in str(errors[1])
 
 
 @pytest.mark.parametrize(

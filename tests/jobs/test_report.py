@@ -294,8 +294,18 @@ def test_page_when_partitions_and_positions_are_too_many_then_counts_those_left_
     assert (len(data["positions"]), data["positions_left_out"]) == (2, 3)
 
 
+def test_page_when_names_of_groups_are_long_then_their_beginnings_are_shown() -> None:
+    topic = "t" * 249
+    positions = [GroupPosition(group, topic, 0, 5) for group in ("g" * 200, "g" * 30_000, "<" * 30_000)]
+    data = json.loads(Elements(page_of([], positions)[0]).scripts[0])
+    whole, cut, escaped = (group for group, *_ in data["positions"])
+    assert (whole, {found for _, found, *_ in data["positions"]}) == ("g" * 200, {topic})
+    assert re.fullmatch("g{200,255}…", cut)
+    assert re.fullmatch("<{30,}…", escaped)
+
+
 @pytest.mark.full
-def test_page_when_everything_is_at_its_limit_then_is_below_20_mib() -> None:
+def test_page_when_everything_is_at_its_limit_then_is_below_30_mib() -> None:
     count = 4096  # with 16 bins each, these are the most bins
     most = bins_for(count)
     assert count * most == TOTAL_BINS
@@ -304,13 +314,13 @@ def test_page_when_everything_is_at_its_limit_then_is_below_20_mib() -> None:
     mixed = np.full((most, 6), 10**8, np.int64)
     bins = Bins(*[large] * 10, mixed[:, :2], mixed[:, :2], mixed[:, :2])
     log = [SegmentReport(f"{0:020}.log", 10**12, 10**12, 10**12, 10**12, 10**9, 0, 10**5)] * 9
-    name = "n" * 120
+    name = "n" * 249
     reports = [
         PartitionReport(
-            name, name, 10**5, bins, 10**12, log, [Problem("note", "f" * 24, "gap", "m" * 60)] * 2
+            name, name, 10**5, bins, 10**12, log, [Problem("note", "f" * 24, "gap", "<" * 1000)] * 2
         )
         for _ in range(count)
     ]
-    positions = [GroupPosition("g" * 40, name, 10**5, 10**12)] * MAX_POSITIONS
+    positions = [GroupPosition("\N{GRINNING FACE}" * 1000, "<" * 1000, 10**5, 10**12)] * MAX_POSITIONS
     text, _ = page_of(reports, positions)
-    assert len(text) < 20 * MIB
+    assert len(text) < 30 * MIB

@@ -68,8 +68,8 @@ def _compact_iceberg(table: IcebergTable, options: WriteOptions) -> CompactionRe
     is_known = False
     try:
         table.begin_maintenance(run)
-        state = table.read_state(())
         current = table.require()
+        state = table.state_of(current)
         with table.errors():
             groups = small_files(current, options.target_file_bytes)
             for number, group in enumerate(groups):

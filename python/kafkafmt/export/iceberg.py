@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kafkafmt.export.errors import ExportError, TableConflictError, one_line, table_conflict
 from kafkafmt.export.iceberg_names import shown_name
-from kafkafmt.export.iceberg_schemas import arrow_schema, iceberg_fields
+from kafkafmt.export.iceberg_offsets import OFFSETS, SEQUENCE_NUMBER, encoded_offsets, offsets_of
+from kafkafmt.export.iceberg_schemas import arrow_schema, field_ids, iceberg_fields
 from kafkafmt.export.partitioning import PartitionField
 from kafkafmt.export.runs import PRIVATE_FOLDER, RunLease
 from kafkafmt.export.schemas import merged_schema
@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
     from kafkafmt.export.layout import WriteOptions
 
-OFFSETS = "kafkafmt.offsets"
 RUN = "kafkafmt.run"
-_SEQUENCE_NUMBER = "kafkafmt.sequence-number"
 _MODE = "kafkafmt.mode"
 _ATTEMPTS = 8
 
@@ -109,7 +107,7 @@ class IcebergTable:
 
     def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
         table = self.open()
-        return TableState({}) if table is None else self._state_of(table)
+        return TableState({}) if table is None else self.state_of(table)
 
     def prepare(
         self, schema: pa.Schema, partitioning: Sequence[PartitionField], state: TableState
@@ -119,11 +117,15 @@ class IcebergTable:
             table = self._create(merged, partitioning, state.mode or APPEND)
             self._take(table)
         else:
+            if self._lease is None:
+                raise self._conflict("another one has created it")
             table = self.require()
             if merged != state.schema:
                 with self.errors(), table.update_schema() as update:
                     update.union_by_name(iceberg_fields(merged))
-        return self._state_of(table)
+        after = self.state_of(table)
+        self._ensure_columns(state, after)
+        return after
 
     def commit(self, commit: TableCommit, state: TableState) -> TableState:
         return self.replace(commit, state, ())
@@ -137,9 +139,13 @@ class IcebergTable:
         added: list[DataFile] = []
         removed: list[FileScanTask] = []
         if latest is not None:
-            target = (self.data_folder, state, options)
+            table = self.require()
+            # The columns of the table, which may be more than those of the plan: rewritten rows keep all of them.
+            current = self.state_of(table)
+            self._ensure_columns(state, current)
+            target = (self.data_folder, current, options)
             with self.errors():
-                added, removed = merged_files(f"part-{commit.run}", self.require(), latest, columns, target)
+                added, removed = merged_files(f"part-{commit.run}", table, latest, columns, target)
         try:
             after = self.replace(dataclasses.replace(commit, files=added), state, removed)
         except TableConflictError:
@@ -153,15 +159,15 @@ class IcebergTable:
 
         removed: data files of the table. If another writer has removed one of them, or rows of it, this is a conflict.
         """
-        from pyiceberg.exceptions import CommitFailedException, ValidationException
-
         assert self._lease is not None
         self._lease.ensure_held()
         table = self.require()
         for attempt in range(_ATTEMPTS):
-            current = self._state_of(table)
-            if commit.files and current.partitioning != state.partitioning:
-                raise self._conflict("it has changed the partitioning")
+            current = self.state_of(table)
+            if commit.files:
+                self._ensure_columns(state, current)
+                if current.partitioning != state.partitioning:
+                    raise self._conflict("it has changed the partitioning")
             for one in commit.offsets:
                 if current.offsets.get(one) != state.offsets.get(one):
                     raise self._conflict(
@@ -176,11 +182,11 @@ class IcebergTable:
                 with self.errors():
                     self._commit_once(table, commit, current, removed)
                 break
-            except (CommitFailedException, ValidationException) as error:
+            except TableConflictError:
                 if attempt == _ATTEMPTS - 1:
-                    raise self._conflict(one_line(error)) from error
+                    raise
                 table = self.require()
-        return self._state_of(self.require())
+        return self.state_of(self.require())
 
     def abort(self, files: Sequence[DataFile]) -> None:
         for file in files:
@@ -248,21 +254,32 @@ class IcebergTable:
                     ) from None
                 raise
 
-    def _state_of(self, table: Table) -> TableState:
+    def state_of(self, table: Table) -> TableState:
+        """Return the state of a loaded table, without a look at the catalog."""
         if table.format_version < 2:
             raise ExportError(
                 f"{self.location}: expected a table of format version 2 or later, found {table.format_version}"
             )
         return TableState(
-            _offsets_of(table),
+            offsets_of(table),
             arrow_schema(table.schema()),
             self._partitioning_of(table),
             table.metadata.current_snapshot_id,
             table.properties.get(_MODE),
         )
 
+    def _ensure_columns(self, before: TableState, after: TableState) -> None:
+        """Raise TableConflictError if columns were renamed or removed: files have the old ones. Others may be new."""
+        if before.schema is None or after.schema is None:
+            return
+        ids = field_ids(after.schema)
+        for path, number in field_ids(before.schema).items():
+            if ids.get(path) != number:
+                raise self._conflict(f"it has renamed or removed the column {path!r}")
+
     def _partitioning_of(self, table: Table) -> tuple[PartitionField, ...]:
         known = ("identity", "year", "month", "day", "hour")
+        columns = {one.field_id: one.name for one in table.schema().fields}
         fields = []
         for one in table.spec().fields:
             transform = str(one.transform)
@@ -270,9 +287,14 @@ class IcebergTable:
                 raise ExportError(
                     f"{self.location}: partition field {one.name!r}: expected {', '.join(known)}, found {transform}"
                 )
+            if one.source_id not in columns:
+                raise ExportError(
+                    f"{self.location}: partition field {one.name!r}: expected a column of the table, found "
+                    f"{table.schema().find_column_name(one.source_id)!r}, which is within a column"
+                )
             # The type of `transform` has no name at run time.
             named: Any = transform
-            fields.append(PartitionField(str(table.schema().find_column_name(one.source_id)), named))
+            fields.append(PartitionField(columns[one.source_id], named))
         return tuple(fields)
 
     def _commit_once(
@@ -292,7 +314,7 @@ class IcebergTable:
         name = uuid.UUID(commit.run)
         transaction = table.transaction()
         number = str(table.metadata.next_sequence_number())
-        transaction.set_properties({OFFSETS: offsets, _SEQUENCE_NUMBER: number})
+        transaction.set_properties({OFFSETS: offsets, SEQUENCE_NUMBER: number})
         update = transaction.update_snapshot(summary)
         producer: Any = update.overwrite(name) if removed else update.fast_append()
         producer.commit_uuid = name
@@ -315,65 +337,26 @@ class IcebergTable:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise errors of pyiceberg and of its catalogs as ExportError, but for those that their callers handle."""
+        """Raise errors of pyiceberg and of its catalogs as ExportError, and a commit that came too late as a conflict.
+
+        Errors that their callers handle stay as they are.
+        """
         from pyiceberg import exceptions
 
         handled = (
-            exceptions.CommitFailedException,
-            exceptions.ValidationException,
             exceptions.NoSuchTableError,
             exceptions.NoSuchNamespaceError,
             exceptions.TableAlreadyExistsError,
         )
         try:
             yield
+        except (exceptions.CommitFailedException, exceptions.ValidationException) as error:
+            raise self._conflict(one_line(error)) from error
         except (*handled, OSError, ValueError, ExportError):
             raise
         except Exception as error:
             # pyiceberg has no base class of its errors, and passes on those of sqlalchemy and of requests.
             raise ExportError(f"{self.location}: {type(error).__name__}: {one_line(error)}") from error
-
-
-def encoded_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return offsets as JSON.
-
-    >>> encoded_offsets({TopicPartition("orders", 0): 1200})
-    '{"orders":{"0":1200}}'
-    """
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        topics.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(topics, separators=(",", ":"))
-
-
-def _decoded_offsets(text: str, table: Table) -> dict[TopicPartition, int]:
-    try:
-        return {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, of_topic in json.loads(text).items()
-            for partition, offset in of_topic.items()
-        }
-    except (ValueError, TypeError, AttributeError):
-        name = shown_name(table.name())
-        raise ExportError(f"{name}: {OFFSETS}: expected offsets as JSON, found {text[:100]!r}") from None
-
-
-def _offsets_of(table: Table) -> dict[TopicPartition, int]:
-    """Return the offsets of the newest snapshot that has them; those of the properties, if it has expired."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        found = snapshot.summary.get(OFFSETS) if snapshot.summary is not None else None
-        if found is not None:
-            return _decoded_offsets(found, table)
-        # Expiry removes snapshots, and may remove the ids of parents.
-        older = snapshot.parent_snapshot_id and table.snapshot_by_id(snapshot.parent_snapshot_id)
-        if not older:
-            last = int(table.properties.get(_SEQUENCE_NUMBER, "0"))
-            if 0 < last < (snapshot.sequence_number or 0):
-                return _decoded_offsets(table.properties[OFFSETS], table)
-            return {}
-        snapshot = older
-    return {}
 
 
 def _has_committed(table: Table, run: str) -> bool:
@@ -406,6 +389,7 @@ def data_files(
     )
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import DataFileContent, FileFormat
+    from pyiceberg.partitioning import partition_record_value
     from pyiceberg.typedef import Record
 
     schema, spec = table.schema(), table.spec()
@@ -415,12 +399,16 @@ def data_files(
         plan[ids[name]] = dataclasses.replace(plan[ids[name]], mode=MetricsMode(MetricModeTypes.NONE))
     base = table.location().rstrip("/") + "/data"
     for file in files:
+        values = (
+            partition_record_value(field, file.partition[one.name], schema)
+            for field, one in zip(spec.fields, partitioning, strict=True)
+        )
         found = data_file_statistics_from_parquet_metadata(file.footer, plan, ids)
         yield IcebergFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{base}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(*(file.partition[one.name] for one in partitioning)),
+            partition=Record(*values),
             file_size_in_bytes=file.size_in_bytes,
             sort_order_id=None,
             spec_id=spec.spec_id,
@@ -454,7 +442,7 @@ def remove_files_of(runs: Iterable[str], table: Table, folder: StoragePath) -> N
     used |= set(table.inspect.all_manifests()["path"].to_pylist())
     used |= {one.manifest_list for one in table.snapshots()}
     names = {one.rpartition("/")[2] for one in used}
-    marks = [mark for run in runs for mark in (run, str(uuid.UUID(run)))]
+    marks = [mark for run in runs if _is_run(run) for mark in (run, str(uuid.UUID(run)))]
     for part in (folder / "data", folder / "metadata"):
         storage: Any = storage_of(part)
         with contextlib.suppress(FileNotFoundError):
@@ -462,6 +450,14 @@ def remove_files_of(runs: Iterable[str], table: Table, folder: StoragePath) -> N
                 name = path.rpartition("/")[2]
                 if name not in names and any(mark in name for mark in marks):
                     storage.delete(below(part, path))
+
+
+def _is_run(name: str) -> bool:
+    """Return whether a name is that of a run, and not of a file that somebody else has put among theirs."""
+    try:
+        return uuid.UUID(name).hex == name
+    except ValueError:
+        return False
 
 
 def _located(table: Table) -> StoragePath:

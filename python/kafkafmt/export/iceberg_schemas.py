@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +19,19 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 def iceberg_fields(schema: pa.Schema) -> pa.Schema:
     """Return columns for `union_by_name`, which wants ids on all fields or on none: without them."""
     return pa.schema([_without_id(field) for field in schema])
+
+
+def field_ids(schema: pa.Schema) -> dict[str, bytes | None]:
+    """Return the id of each field of `arrow_schema`, also of nested ones, by its path."""
+    return dict(_paths(schema, ""))
+
+
+def _paths(fields: Iterable[pa.Field], prefix: str) -> Iterator[tuple[str, bytes | None]]:
+    for field in fields:
+        path = prefix + field.name
+        yield path, (field.metadata or {}).get(b"PARQUET:field_id")
+        kind = field.type
+        yield from _paths(map(kind.field, range(kind.num_fields)), f"{path}.")
 
 
 def _small(field: pa.Field) -> pa.Field:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkafmt.export.errors import ExportError, TableConflictError
+from kafkafmt.export.manifest_content import ensure_manifest
 from kafkafmt.storage import read_file, storage_of, write_file
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _MANIFEST, _FENCE = ".json", ".fence"
 _DIGITS = 20
+_NAME = re.compile(rf"\d{{{_DIGITS}}}({re.escape(_MANIFEST)}|-\w+{re.escape(_FENCE)})")
 
 
 class Manifest(NamedTuple):
@@ -110,9 +113,7 @@ class Manifests:
         """Return the names of manifests and fences, by their numbers."""
         folder = self._folder
         with contextlib.suppress(FileNotFoundError), storage_of(folder).entries(folder) as entries:
-            return sorted(
-                one.name for one in entries if one.name.endswith((_MANIFEST, _FENCE)) and one.name[0] != "."
-            )
+            return sorted(one.name for one in entries if _NAME.fullmatch(one.name))
         return []
 
     def _read(self, name: str) -> dict[str, Any] | None:
@@ -123,6 +124,7 @@ class Manifests:
                 return None
             if content["format"] != FORMAT:
                 raise ExportError(f"{path}: expected format {FORMAT}, found {content['format']!r}")
+            ensure_manifest(content)
         except (ValueError, KeyError, TypeError):
             raise ExportError(f"{path}: expected the manifest of an export, found other content") from None
         return dict(content)

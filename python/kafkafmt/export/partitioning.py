@@ -95,13 +95,29 @@ def parse_partitioning(text: str) -> tuple[PartitionField, ...]:
 
 def ensure_partitioned(schema: pa.Schema, fields: Sequence[PartitionField], table: str) -> None:
     """Raise ExportError if a table with these columns cannot be partitioned so."""
-    import pyarrow as pa
-
+    names = {name.lower(): name for name in schema.names}
     for field in fields:
         if schema.get_field_index(field.column) < 0:
             raise ExportError(
                 f"{table}: partition by {field}: no column {field.column!r}, found {', '.join(schema.names)}"
             )
+        # Engines do not distinguish the case of names.
+        other = names.get(field.name.lower())
+        if field.transform != "identity" and other is not None:
+            raise ExportError(
+                f"{table}: partition by {field}: expected no other column {field.name!r}, found {other!r}: give a "
+                "schema without it (--schemas FILE, or reader_schema in Python)"
+            )
+
+
+def ensure_partition_types(schema: pa.Schema, fields: Sequence[PartitionField], table: str) -> None:
+    """Raise ExportError if a new table cannot be partitioned by columns of these types.
+
+    Tables of other writers may be partitioned by columns of other types.
+    """
+    import pyarrow as pa
+
+    for field in fields:
         kind = schema.field(field.column).type
         is_time = pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and field.transform != "hour")
         is_value = any(
@@ -112,5 +128,3 @@ def ensure_partitioned(schema: pa.Schema, fields: Sequence[PartitionField], tabl
                 "text, an integer or a boolean" if field.transform == "identity" else "a timestamp or a date"
             )
             raise ExportError(f"{table}: partition by {field}: expected {expected}, found {kind}")
-        if field.transform != "identity" and schema.get_field_index(field.name) >= 0:
-            raise ExportError(f"{table}: partition by {field}: the table has another column {field.name!r}")

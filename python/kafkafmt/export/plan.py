@@ -22,7 +22,12 @@ from kafkafmt.export.errors import (
 )
 from kafkafmt.export.formats import open_table
 from kafkafmt.export.layout import FileLayout, WriteOptions
-from kafkafmt.export.partitioning import PartitionField, ensure_partitioned, parse_partitioning
+from kafkafmt.export.partitioning import (
+    PartitionField,
+    ensure_partition_types,
+    ensure_partitioned,
+    parse_partitioning,
+)
 from kafkafmt.export.schemas import (
     ensure_same_names,
     flattened,
@@ -396,6 +401,7 @@ def _partitioning(
     wanted = options.partition_fields
     if state.schema is None:
         ensure_partitioned(columns, wanted, table.location)
+        ensure_partition_types(columns, wanted, table.location)
         return wanted
     if wanted and wanted != state.partitioning:
         asked = ", ".join(map(str, wanted))
@@ -403,6 +409,8 @@ def _partitioning(
             f"with {', '.join(map(str, state.partitioning))}" if state.partitioning else "without partitions"
         )
         raise ExportError(f"{table.location}: expected partitions by {asked}, found a table {found}")
+    merged = merged_schema(state.schema, columns, table.location, widens=table.traits.widens)
+    ensure_partitioned(merged, state.partitioning, table.location)
     return state.partitioning
 
 

@@ -16,6 +16,8 @@ _OF_DELTA = {
     "region": "region",
     "access_key_id": "access_key",
     "secret_access_key": "secret_key",
+    "token": "session_token",
+    "session_token": "session_token",
     "endpoint": "endpoint_override",
     "endpoint_url": "endpoint_override",
 }
@@ -23,6 +25,7 @@ _OF_ICEBERG = {
     "s3.region": "region",
     "s3.access-key-id": "access_key",
     "s3.secret-access-key": "secret_key",
+    "s3.session-token": "session_token",
     "s3.endpoint": "endpoint_override",
 }
 
@@ -36,6 +39,7 @@ def delta_options(folder: StoragePath) -> dict[str, str]:
         "region": "AWS_REGION",
         "access_key": "AWS_ACCESS_KEY_ID",
         "secret_key": "AWS_SECRET_ACCESS_KEY",
+        "session_token": "AWS_SESSION_TOKEN",
     }
     found = {names[name]: str(value) for name, value in settings.items() if name in names}
     if "endpoint_override" in settings:

@@ -287,7 +287,7 @@ def _by_partition(
     if not fields:
         yield (), batch
         return
-    encoded = [_encoded(batch.column(batch.schema.get_field_index(one.column)), one) for one in fields]
+    encoded = [_encoded(batch.column(one.column), one) for one in fields]
     values = [one.dictionary.to_pylist() for one in encoded]
     if all(len(one) == 1 for one in values):
         yield tuple(one[0] for one in values), batch

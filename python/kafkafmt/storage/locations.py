@@ -20,8 +20,8 @@ Requests that fail for a passing reason are repeated: at most `max_attempts` tim
 S3 has also `connect_timeout_seconds` (5) and `request_timeout_seconds` (10): the longest time without a byte.
 
 Credentials come from the environment, from `~/.aws`, from the role of the machine, or from the options `access_key` and
-`secret_key`. S3 URIs may have them too, percent-encoded: `s3://key:secret@bucket/logs`. Names of files and error
-messages never contain them.
+`secret_key`, with `session_token` if they are temporary. S3 URIs may have the first two too, percent-encoded:
+`s3://key:secret@bucket/logs`. Names of files and error messages never contain them.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ from kafkafmt.types import checked_path
 # A path or URI: what `storage_path` takes.
 AnyPath: TypeAlias = "str | os.PathLike[str] | RemotePath"
 
-CREDENTIAL_OPTIONS = ("access_key", "secret_key")
+_KEY_OPTIONS = ("access_key", "secret_key")
+CREDENTIAL_OPTIONS = (*_KEY_OPTIONS, "session_token")
 # The settings of requests. Those of S3 are the timeouts.
 _S3_OPTIONS = ("connect_timeout_seconds", "request_timeout_seconds")
 _RETRY_OPTIONS = ("max_attempts", "retry_limit_seconds", *_S3_OPTIONS)
-# The settings of `pyarrow.fs.FileSystem.from_uri` that concern reading, and those of requests.
+# The settings of `pyarrow.fs.FileSystem.from_uri` that concern reading, the session token, and those of requests.
 FILE_SYSTEM_OPTIONS = (
     "region",
     "scheme",
@@ -144,10 +145,14 @@ class Storages:
             raise ValueError("options access_key and secret_key: expected both or neither")
         if key is not None and secret is not None and scheme == "s3" and "@" not in authority:
             authority = f"{quote(key, safe='')}:{quote(secret, safe='')}@{authority}"
+        if scheme != "s3":
+            settings.pop("session_token", None)
+        elif "session_token" in settings and "@" not in authority:
+            raise ValueError("option session_token: expected access_key and secret_key with it")
         location = f"{scheme}://{authority}", urlencode(settings)
         if scheme == "s3" and "@" in authority:
             names = authority.partition("@")[0].partition(":")[::2]
-            settings |= zip(CREDENTIAL_OPTIONS, map(unquote, names), strict=True)
+            settings |= zip(_KEY_OPTIONS, map(unquote, names), strict=True)
         if location not in self._opened:
             storage = _opened(*location, settings)
             if any(other.uri == storage.uri for other in self._opened.values()):
@@ -229,7 +234,9 @@ def _opened(root: str, query: str, settings: Mapping[str, str]) -> RemoteStorage
         numbers.get("retry_limit_seconds", Retries.limit_seconds),
     )
     passed = [
-        (name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in numbers
+        (name, value)
+        for name, value in parse_qsl(query, keep_blank_values=True)
+        if name not in numbers and name != "session_token"
     ]
     if scheme in ("gs", "gcs"):  # its client repeats requests itself
         passed.append(("retry_limit_seconds", f"{retries.limit_seconds:g}"))
@@ -241,7 +248,8 @@ def _opened(root: str, query: str, settings: Mapping[str, str]) -> RemoteStorage
         if scheme == "s3":
             from kafkafmt.storage.s3 import with_timeouts
 
-            filesystem = with_timeouts(filesystem, **timeouts)
+            token = settings.get("session_token", "")
+            filesystem = with_timeouts(filesystem, session_token=token, **timeouts)
         elif filesystem.type_name == "hdfs":
             from kafkafmt.storage.hdfs import HdfsFileSystem
 

@@ -28,12 +28,18 @@ class BoundedS3FileSystem(S3FileSystem):  # type: ignore[misc]
 def with_timeouts(
     filesystem: S3FileSystem,
     *,
+    session_token: str,
     connect_timeout: float = _CONNECT_TIMEOUT_SECONDS,
     request_timeout: float = _REQUEST_TIMEOUT_SECONDS,
 ) -> S3FileSystem:
-    """Return the same file system with timeouts in seconds. request_timeout: the longest time without a byte."""
+    """Return the same file system with timeouts in seconds, and with a session token.
+
+    session_token: of temporary credentials, which URIs of `pyarrow.fs` cannot have; empty for others.
+    request_timeout: the longest time without a byte.
+    """
     settings = dict(filesystem.__reduce__()[1][0])
     settings |= {
+        "session_token": session_token,
         "connect_timeout": connect_timeout,
         "request_timeout": request_timeout,
         "background_writes": True,

@@ -5,7 +5,7 @@ no name can end the element. The script of the page inserts names as text only. 
 the style and the script of this page, by their hashes.
 
 The size of the page is bounded by the bins (`gather.TOTAL_BINS`) and by the limits of this module. It stays below
-20 MiB.
+30 MiB.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ MAX_PROBLEMS = 50  # of a partition; further ones are counted
 TOTAL_PROBLEMS = 2000  # of all partitions
 MAX_POSITIONS = 10_000  # of groups
 _MAX_MESSAGE = 300  # characters
+_MAX_NAME = 256  # of a group or topic, in characters of JSON: the longest name of a topic fits
 # In the order of the script: later parts use the names of earlier ones.
 _SCRIPTS = ("text.js", "data.js", "scale.js", "timeline.js", "tips.js", "charts.js", "table.js", "main.js")
 _SAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -122,7 +123,7 @@ def _data(
         problems_left -= len(row["problems"])
         separator = "," if totals.partitions > 1 else ""
         yield f"{separator}\n{_json(row)}".encode()
-    shown = positions[:MAX_POSITIONS]
+    shown = [one._replace(group=_cut(one.group), topic=_cut(one.topic)) for one in positions[:MAX_POSITIONS]]
     yield (
         f'],"positions":{_json(shown)},"positions_left_out":{len(positions) - len(shown)},'
         f'"totals":{_json(asdict(totals) | {"damaged": len(totals.damaged)})}}}'
@@ -159,6 +160,16 @@ def _problem_row(problem: Problem) -> dict[str, Any]:
     if len(problem.message) > _MAX_MESSAGE:
         row["message"] = problem.message[: _MAX_MESSAGE - 1] + "…"
     return row
+
+
+def _cut(name: str) -> str:
+    """Return a name that is not too long: that of a group may have any length, and any characters."""
+    if len(_json(name)) <= _MAX_NAME:
+        return name
+    kept = name[:_MAX_NAME]
+    while len(_json(kept + "…")) > _MAX_NAME:
+        kept = kept[: len(kept) * 9 // 10]
+    return kept + "…"
 
 
 def _segment_columns(segments: Sequence[SegmentReport], most: int) -> dict[str, list[Any]]:

@@ -341,7 +341,7 @@ class ClusterSource(Source):
     def refresh_positions(self) -> None:
         if self._is_handing_out:  # the consumer's position is already after runs that are not taken yet
             return
-        for topic_partition, known in self._positions.items():
+        for topic_partition, known in list(self._positions.items()):
             if self._epochs.must_begin(topic_partition):
                 continue
             with suppress(kafka_errors.KafkaError):
