@@ -62,6 +62,23 @@ def test_file_of_an_earlier_segment_when_missing_then_the_error_names_it(store: 
         base_offsets(store)
 
 
+@pytest.mark.parametrize("suffix", ["log", "leader_epoch_checkpoint"])
+def test_copy_that_a_leader_did_not_finish_when_another_segment_has_its_offset_then_is_left_out(
+    store: Path, suffix: str
+) -> None:
+    source = store / PARTITION / f"{named(OFFSETS[1])}.{suffix}"
+    source.with_name(f"{OFFSETS[1] + 1}-{'A' * 22}.{suffix}").write_bytes(source.read_bytes())
+    assert base_offsets(store) == OFFSETS
+
+
+@pytest.mark.parametrize("suffix", ["log", "leader_epoch_checkpoint"])
+def test_first_segment_when_retention_has_deleted_one_of_its_files_then_is_left_out(
+    store: Path, suffix: str
+) -> None:
+    (store / PARTITION / f"{named(OFFSETS[0])}.{suffix}").unlink()
+    assert base_offsets(store) == OFFSETS[1:]
+
+
 def test_logs_when_copied_without_any_other_file_then_are_all_read(store: Path) -> None:
     for file in (store / PARTITION).iterdir():
         if file.suffix != ".log":

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from data.real_logs import LOGS
 from kafkafmt.cli import main
 from kafkafmt.errors import CorruptRecordError
-from kafkafmt.log import LogDirectory
+from kafkafmt.log import LogDirectory, PartitionLog
 from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage import RemotePath, Storages, read_file
 from kafkafmt.storage.keys import KeyRing
@@ -73,10 +73,10 @@ def one_object(base: Path, suffix: str, topic: str = "segments", offset: int = 1
     return found
 
 
-def read_all(directory: LogDirectory) -> list[int]:
+def read_all(source: LogDirectory | PartitionLog) -> list[int]:
     return [
         record.offset
-        for log in directory.logs()
+        for log in (source.logs() if isinstance(source, LogDirectory) else [source])
         for segment in log.segments()
         for record in segment.open().records()
     ]
@@ -186,6 +186,49 @@ def test_upload_that_is_not_complete_when_listed_then_its_segment_is_left_out(
         one_object(copied, suffix, offset=460).unlink()
     log = opened(written, copied).partition("segments", 0)
     assert [segment.base_offset for segment in log.segments()] == [0, 120, 219, 334]
+
+
+@pytest.mark.parametrize("offset", [0, 60, 120, 150])
+def test_upload_that_a_leader_did_not_finish_when_another_segment_has_its_offset_then_is_left_out(
+    written: Path, copied: Path, offset: int
+) -> None:
+    log = one_object(copied, "log")
+    log.with_name(f"{offset:020d}-{'A' * 22}.log").write_bytes(log.read_bytes()[:100])
+    assert read_all(opened(written, copied).partition("segments", 0)) == read_all(
+        LogDirectory(LOGS / "segments-0")
+    )
+
+
+def test_first_segment_when_retention_has_deleted_its_manifest_then_is_left_out(
+    written: Path, copied: Path
+) -> None:
+    one_object(copied, "rsm-manifest", offset=0).unlink()
+    log = opened(written, copied).partition("segments", 0)
+    assert [segment.base_offset for segment in log.segments()] == [120, 219, 334, 460]
+
+
+def test_manifests_when_deleted_after_they_were_listed_then_only_the_first_segments_are_left_out(
+    written: Path, copied: Path
+) -> None:
+    directory = opened(written, copied)
+    assert isinstance(directory.path, RemotePath)
+    assert directory.path.is_dir()  # lists the store, without its manifests
+    for offset in (0, 120):
+        one_object(copied, "rsm-manifest", offset=offset).unlink()
+    (log,) = (log for log in directory.logs() if str(log.topic_partition) == "segments-0")
+    assert [segment.base_offset for segment in log.segments()] == [219, 334, 460]
+
+
+def test_manifest_when_deleted_after_it_was_listed_then_the_error_names_it(
+    written: Path, copied: Path
+) -> None:
+    directory = opened(written, copied)
+    assert isinstance(directory.path, RemotePath)
+    assert directory.path.is_dir()
+    path = one_object(copied, "rsm-manifest", offset=219)
+    path.unlink()
+    with pytest.raises(StoredObjectError, match=f"{path}: the object is missing"):
+        directory.logs()
 
 
 def test_log_that_is_truncated_when_read_then_the_error_names_the_chunk(written: Path, copied: Path) -> None:
