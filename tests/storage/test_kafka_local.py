@@ -9,11 +9,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import kafkafmt
 from data.real_logs import LOGS
+from kafkafmt.cli import main
 from kafkafmt.log import LogDirectory
-from kafkafmt.storage import Storages
+from kafkafmt.storage import Storages, read_file
 from kafkafmt.storage.tiered.view import TieredFileSystem
+from log.samples import batches, put_segment
 
 pytest.importorskip("pyarrow.fs")
 
@@ -128,3 +132,40 @@ def test_segments_when_deleted_while_a_reader_follows_then_are_forgotten_and_the
     gc.collect()
     assert deleted() is None
     assert listed[f"{OFFSETS[-1]:020d}.log"] is kept()
+
+
+@pytest.fixture
+def deleted_to_7(tmp_path: Path) -> str:
+    """The URI of a store whose log start offset is within a batch, as after DeleteRecords."""
+    partition = tmp_path / "orders-0--_ABCDEFGHIJKLMNOPQRST"
+    for base, stop in ((0, 15), (15, 25)):
+        log = put_segment(partition, base, batches(base, stop, 5))
+        log.rename(partition / f"{named(base)}.log")
+        (partition / f"{named(base)}.leader_epoch_checkpoint").write_text("0\n2\n0 7\n3 20\n")
+    return f"tiered+{tmp_path.as_uri()}"
+
+
+def test_log_when_its_start_offset_is_within_a_batch_then_begins_with_that_offset(deleted_to_7: str) -> None:
+    log = LogDirectory(Storages().locate(deleted_to_7)).partition("orders", 0)
+    assert [segment.base_offset for segment in log.segments()] == [5, 15]
+    assert log.start_offset == 7
+    assert [record.offset for record in log.records()] == list(range(7, 25))
+    assert read_file(log.path / "leader-epoch-checkpoint") == b"0\n2\n0 7\n3 20\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["verify"], ["inspect", "--records", "--json"], ["replay", "--by-time"]]
+)
+def test_command_when_the_log_start_offset_is_within_a_batch_then_finds_no_damage(
+    deleted_to_7: str, arguments: list[str]
+) -> None:
+    done = CliRunner().invoke(main, [*arguments, deleted_to_7])
+    assert done.exit_code == 0, done.output
+
+
+def test_scan_when_the_log_start_offset_is_within_a_batch_then_has_the_records_from_it_on(
+    deleted_to_7: str,
+) -> None:
+    for on_corrupt in ("fail", "skip"):
+        table = kafkafmt.scan(deleted_to_7, on_corrupt=on_corrupt).to_arrow()
+        assert table["offset"].to_pylist() == list(range(7, 25))

@@ -141,6 +141,11 @@ class RemoteStorage:
         """Whether files can be written: not in a view."""
         return hasattr(self.filesystem, "open_output_stream")
 
+    def log_start_offset(self, folder: RemotePath) -> int:
+        """Return the offset below which a view says that the records in a partition's folder are deleted; else 0."""
+        found = getattr(self.filesystem, "log_start_offset", None)
+        return 0 if found is None else int(found(folder.path.strip("/")))
+
     def uri_of(self, path: str) -> str:
         """Return the URI of a file or folder, without credentials and query."""
         return self.uri + path[len(self.base) :]

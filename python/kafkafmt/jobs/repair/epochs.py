@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from _kafkafmt.batches.scan import BatchRun
 
-_VERSION = 0
 _EPOCHS = np.dtype([("epoch", "i8"), ("first_offset", "i8"), ("last_offset", "i8"), ("batches", "i8")])
 
 
@@ -71,13 +70,3 @@ def _agrees(known: list[LeaderEpoch], kept: NDArray[np.void]) -> bool:
     epochs = np.array([one.epoch for one in known])
     slots = [starts.searchsorted(kept[name], "right") - 1 for name in ("first_offset", "last_offset")]
     return all((slot >= 0).all() and (epochs[slot] == kept["epoch"]).all() for slot in slots)
-
-
-def epochs_to_bytes(entries: list[LeaderEpoch]) -> bytes:
-    """Return the bytes of a `leader-epoch-checkpoint`, as a broker writes them.
-
-    >>> epochs_to_bytes([LeaderEpoch(0, 0), LeaderEpoch(3, 170)])
-    b'0\\n2\\n0 0\\n3 170\\n'
-    """
-    lines = [f"{one.epoch} {one.start_offset}\n" for one in entries]
-    return "".join((f"{_VERSION}\n{len(lines)}\n", *lines)).encode()

@@ -18,14 +18,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkafmt._util.files import naming_errors, sync_path, write_durably
-from kafkafmt.jobs.repair.epochs import EpochTracker, epochs_to_bytes
+from kafkafmt.jobs.repair.epochs import EpochTracker
 from kafkafmt.jobs.repair.losses import Coverage
 from kafkafmt.jobs.repair.plan import KeptSegment, PartitionPlan, plan_partition
 from kafkafmt.jobs.repair.producers import ProducerTracker
 from kafkafmt.jobs.repair.report import PartitionReport
 from kafkafmt.jobs.repair.scan import Progress, files_of, log_files, read_if_there, scan_files
 from kafkafmt.log.batch_writer import BatchWriter
-from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, CheckpointError, parse_leader_epochs
+from kafkafmt.log.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    CheckpointError,
+    leader_epochs_to_bytes,
+    parse_leader_epochs,
+)
 from kafkafmt.log.indexes import (
     AbortedTransaction,
     OffsetIndex,
@@ -317,7 +322,8 @@ class PartitionWriter:
             self._mend(LEADER_EPOCH_CHECKPOINT, "contradicts the batches, rebuilt from them")
         end = self._plan.end_offset
         self._put(
-            LEADER_EPOCH_CHECKPOINT, epochs_to_bytes([one for one in entries if one.start_offset <= end])
+            LEADER_EPOCH_CHECKPOINT,
+            leader_epochs_to_bytes([one for one in entries if one.start_offset <= end]),
         )
 
     def _write_topic_id(self) -> None:

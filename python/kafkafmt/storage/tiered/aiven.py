@@ -113,8 +113,6 @@ class SegmentReader:
             -1 if metadata is None else metadata.end_offset,
             () if metadata is None else metadata.leader_epochs,
             _SegmentFiles(manifest, path, status.st_mtime_ns, self._key_ring, self._cache).files(),
-            -1 if metadata is None else metadata.max_timestamp_ms,
-            -1 if metadata is None else metadata.broker_id,
             -1 if metadata is None else metadata.event_timestamp_ms,
         )
 

@@ -21,7 +21,6 @@ from functools import partial
 from kafkafmt._util.sizes import MIB
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import MemoryRecords
-from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.base import FileStatus
 from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex
 from kafkafmt.storage.paths import StoragePath, side_by_side
@@ -121,10 +120,7 @@ def _leader_epochs(objects: StoredObjects, files: Mapping[str, ViewFile]) -> Lea
     checkpoint = files.get(CHECKPOINT_SUFFIX)
     if checkpoint is None:
         return ()
-    try:
-        epochs = read_checkpoint(bytes(checkpoint.read_at(0, checkpoint.size)))
-    except ValueError as error:
-        raise StoredObjectError(objects.paths[_CHECKPOINT][0], str(error)) from None
+    epochs = read_checkpoint(checkpoint, objects.paths[_CHECKPOINT][0])
     before = [epoch for epoch, offset in epochs if offset <= objects.base_offset]
     after = [(epoch, offset) for epoch, offset in epochs if offset > objects.base_offset]
     return (*((epoch, objects.base_offset) for epoch in before[-1:]), *after)
