@@ -137,12 +137,12 @@ def test_segments_when_deleted_while_a_reader_follows_then_are_forgotten_and_the
 @pytest.fixture
 def deleted_to_7(tmp_path: Path) -> str:
     """The URI of a store whose log start offset is within a batch, as after DeleteRecords."""
-    partition = tmp_path / "orders-0--_ABCDEFGHIJKLMNOPQRST"
+    partition = tmp_path / "store" / "orders-0--_ABCDEFGHIJKLMNOPQRST"
     for base, stop in ((0, 15), (15, 25)):
         log = put_segment(partition, base, batches(base, stop, 5))
         log.rename(partition / f"{named(base)}.log")
         (partition / f"{named(base)}.leader_epoch_checkpoint").write_text("0\n2\n0 7\n3 20\n")
-    return f"tiered+{tmp_path.as_uri()}"
+    return f"tiered+{partition.parent.as_uri()}"
 
 
 def test_log_when_its_start_offset_is_within_a_batch_then_begins_with_that_offset(deleted_to_7: str) -> None:
@@ -161,6 +161,14 @@ def test_command_when_the_log_start_offset_is_within_a_batch_then_finds_no_damag
 ) -> None:
     done = CliRunner().invoke(main, [*arguments, deleted_to_7])
     assert done.exit_code == 0, done.output
+
+
+def test_repair_when_the_log_start_offset_is_within_a_batch_then_the_new_folder_has_it(
+    deleted_to_7: str, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(main, ["repair", deleted_to_7, str(tmp_path / "repaired")])
+    assert done.exit_code == 0, done.output
+    assert LogDirectory(tmp_path / "repaired").partition("orders", 0).start_offset == 7
 
 
 def test_scan_when_the_log_start_offset_is_within_a_batch_then_has_the_records_from_it_on(

@@ -25,7 +25,7 @@ from kafkafmt.log.checkpoints import (
     log_start_offsets_to_bytes,
     parse_offset_checkpoint,
 )
-from kafkafmt.storage import StoragePath
+from kafkafmt.storage import RemotePath, StoragePath
 from kafkafmt.types import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -41,11 +41,15 @@ _MOST_DIGITS = 18
 
 
 class LogBounds(NamedTuple):
-    """The offsets of a repaired log: its first one, the one after its last, and the base of its last segment."""
+    """The offsets of a repaired log: its first one, the one after its last, and the base of its last segment.
+
+    epochs_start: the start offset of its first leader epoch; None without one.
+    """
 
     start_offset: int
     end_offset: int
     active_base_offset: int
+    epochs_start: int | None
 
 
 class DirectoryFiles:
@@ -67,7 +71,7 @@ class DirectoryFiles:
         if self._target is None:
             return
         (self._target / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-        offsets, _ = _parse(read_if_there(self._source / RECOVERY_POINTS) or b"")
+        offsets, _ = sound_offsets(read_if_there(self._source / RECOVERY_POINTS) or b"")
         offsets[changing] = 0
         replace_file(self._target / RECOVERY_POINTS, log_start_offsets_to_bytes(offsets))
 
@@ -119,12 +123,16 @@ class DirectoryFiles:
     def _write_checkpoint(self, name: str, bounds: Mapping[TopicPartition, LogBounds], only: bool) -> None:
         data = read_if_there(self._source / name)
         if data is None:
+            if name == LOG_START_OFFSET_CHECKPOINT and isinstance(self._source, RemotePath):
+                self._write_log_starts_of_view(self._source, bounds)
             return
-        offsets, is_sound = _parse(data)
+        offsets, is_sound = sound_offsets(data)
         if not is_sound:
             self._report.mended.append(
                 f"{name}: damaged, written with the {len(offsets)} entries that are sound"
             )
+            if name == LOG_START_OFFSET_CHECKPOINT:
+                offsets |= self._lost_log_starts(offsets, bounds)
         kept = {}
         for one, offset in offsets.items():
             found = bounds.get(one)
@@ -143,6 +151,32 @@ class DirectoryFiles:
         if kept != offsets or not is_sound or self._source != self._target:
             self._put(name, log_start_offsets_to_bytes(kept))
 
+    def _write_log_starts_of_view(
+        self, source: RemotePath, bounds: Mapping[TopicPartition, LogBounds]
+    ) -> None:
+        """Write the log start offsets that tiered storage has, for logs whose first batch has deleted records."""
+        starts = {one: source.storage.log_start_offset(source / str(one)) for one in bounds}
+        within = {one: start for one, start in starts.items() if start > bounds[one].start_offset}
+        if within:
+            self._put(LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes(within))
+
+    def _lost_log_starts(
+        self, sound: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, LogBounds]
+    ) -> dict[TopicPartition, int]:
+        """Return the entries that partitions in tiered storage have lost: their leader epochs begin with the log."""
+        name, found = LOG_START_OFFSET_CHECKPOINT, {}
+        for one, log in bounds.items():
+            if one not in sound and log.epochs_start is not None and log.epochs_start < log.start_offset:
+                found[one] = log.epochs_start
+                self._report.mended.append(
+                    f"{name}: {one}: offset {log.epochs_start}, rebuilt from its leader epochs"
+                )
+        self._report.notes.append(
+            f"{name}: damaged: a log whose entry is lost starts at its first local segment: deleted records are read "
+            "again, and if its leader epochs are lost, too, a broker deletes its segments in tiered storage"
+        )
+        return found
+
     def _put(self, name: str, data: bytes) -> None:
         if self._target is not None and (
             self._target != self._source or read_if_there(self._source / name) != data
@@ -159,7 +193,7 @@ def _corrected(name: str, offset: int, bounds: LogBounds) -> int | None:
     return min(offset, bounds.end_offset)
 
 
-def _parse(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
+def sound_offsets(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
     """Parse a checkpoint file. Returns the entries of all lines that are sound, and whether the file is."""
     try:
         return parse_offset_checkpoint(data, ""), True
