@@ -16,11 +16,17 @@ from typing import NamedTuple
 from kafkafmt._util.files import replace_file
 from kafkafmt.jobs.repair.report import RepairReport
 from kafkafmt.jobs.repair.scan import files_of, read_if_there
-from kafkafmt.log.broker_files.cluster_files import parse_clean_shutdown, parse_meta_properties
+from kafkafmt.log.broker_files.cluster_files import (
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    parse_clean_shutdown,
+    parse_meta_properties,
+)
 from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     OFFSET_CHECKPOINTS,
+    RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
     log_start_offsets_to_bytes,
     parse_offset_checkpoint,
@@ -28,9 +34,6 @@ from kafkafmt.log.checkpoints import (
 from kafkafmt.storage import RemotePath, StoragePath
 from kafkafmt.types import TopicPartition
 
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-META_PROPERTIES = "meta.properties"
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 _CLEANED = "cleaner-offset-checkpoint"
 _COPIED = ("bootstrap.checkpoint", "topics.ini")
 _KNOWN = {*OFFSET_CHECKPOINTS, *_COPIED, CLEAN_SHUTDOWN, META_PROPERTIES, ".lock"}
@@ -71,9 +74,9 @@ class DirectoryFiles:
         if self._target is None:
             return
         (self._target / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-        offsets, _ = sound_offsets(read_if_there(self._source / RECOVERY_POINTS) or b"")
+        offsets, _ = sound_offsets(read_if_there(self._source / RECOVERY_POINT_CHECKPOINT) or b"")
         offsets[changing] = 0
-        replace_file(self._target / RECOVERY_POINTS, log_start_offsets_to_bytes(offsets))
+        replace_file(self._target / RECOVERY_POINT_CHECKPOINT, log_start_offsets_to_bytes(offsets))
 
     def write(self, bounds: Mapping[TopicPartition, LogBounds], *, only: bool = False) -> None:
         """Write all files. bounds: of the repaired logs. only: these are not all logs of the directory.
@@ -146,7 +149,7 @@ class DirectoryFiles:
             if corrected != offset:
                 became = "left out" if corrected is None else f"now {corrected}"
                 self._report.mended.append(f"{name}: {one}: offset {offset} is beyond the log, {became}")
-        if name == RECOVERY_POINTS:
+        if name == RECOVERY_POINT_CHECKPOINT:
             kept.update({one: found.end_offset for one, found in bounds.items()})
         if kept != offsets or not is_sound or self._source != self._target:
             self._put(name, log_start_offsets_to_bytes(kept))
