@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, cuts
 from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
+from kafkafmt.storage.tiered.view import partition_files
 from kafkafmt.storage.views import BytesFile
 
 Epochs = tuple[tuple[int, int], ...]
@@ -142,6 +143,17 @@ def test_segment_only_of_truncated_records_when_resolved_then_is_unused() -> Non
 def test_segments_without_metadata_when_resolved_then_all_are_served_whole() -> None:
     plain = [segment(0, -1, ()), segment(10, -1, ())]
     assert [(one.segment, one.is_whole) for one in resolved(plain)] == [(plain[0], True), (plain[1], True)]
+
+
+def test_checkpoint_of_the_view_when_no_segment_has_one_then_is_without_the_epochs_of_a_stale_leader() -> (
+    None
+):
+    stale = segment(0, 19, ((0, 0), (1, 10)))
+    newest = segment(10, 29, ((2, 10),))
+    (checkpoint,) = (
+        file for name, file in partition_files([stale, newest]).by_name.items() if name.startswith("leader-")
+    )
+    assert bytes(checkpoint.read_at(0, checkpoint.size)) == b"0\n2\n0 0\n2 10\n"
 
 
 def test_segment_whose_last_offset_is_too_high_when_resolved_then_hides_no_later_segment() -> None:
