@@ -9,11 +9,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import kafkafmt
 from data.real_logs import LOGS
+from kafkafmt.cli import main
 from kafkafmt.log import LogDirectory
-from kafkafmt.storage import Storages
+from kafkafmt.storage import Storages, read_file
 from kafkafmt.storage.tiered.view import TieredFileSystem
+from log.samples import batches, put_segment
 
 pytest.importorskip("pyarrow.fs")
 
@@ -60,6 +64,23 @@ def test_file_of_an_earlier_segment_when_missing_then_the_error_names_it(store: 
     missing.unlink()
     with pytest.raises(OSError, match=f"{missing}: the file is missing; the partition has later"):
         base_offsets(store)
+
+
+@pytest.mark.parametrize("suffix", ["log", "leader_epoch_checkpoint"])
+def test_copy_that_a_leader_did_not_finish_when_another_segment_has_its_offset_then_is_left_out(
+    store: Path, suffix: str
+) -> None:
+    source = store / PARTITION / f"{named(OFFSETS[1])}.{suffix}"
+    source.with_name(f"{OFFSETS[1] + 1}-{'A' * 22}.{suffix}").write_bytes(source.read_bytes())
+    assert base_offsets(store) == OFFSETS
+
+
+@pytest.mark.parametrize("suffix", ["log", "leader_epoch_checkpoint"])
+def test_first_segment_when_retention_has_deleted_one_of_its_files_then_is_left_out(
+    store: Path, suffix: str
+) -> None:
+    (store / PARTITION / f"{named(OFFSETS[0])}.{suffix}").unlink()
+    assert base_offsets(store) == OFFSETS[1:]
 
 
 def test_logs_when_copied_without_any_other_file_then_are_all_read(store: Path) -> None:
@@ -111,3 +132,48 @@ def test_segments_when_deleted_while_a_reader_follows_then_are_forgotten_and_the
     gc.collect()
     assert deleted() is None
     assert listed[f"{OFFSETS[-1]:020d}.log"] is kept()
+
+
+@pytest.fixture
+def deleted_to_7(tmp_path: Path) -> str:
+    """The URI of a store whose log start offset is within a batch, as after DeleteRecords."""
+    partition = tmp_path / "store" / "orders-0--_ABCDEFGHIJKLMNOPQRST"
+    for base, stop in ((0, 15), (15, 25)):
+        log = put_segment(partition, base, batches(base, stop, 5))
+        log.rename(partition / f"{named(base)}.log")
+        (partition / f"{named(base)}.leader_epoch_checkpoint").write_text("0\n2\n0 7\n3 20\n")
+    return f"tiered+{partition.parent.as_uri()}"
+
+
+def test_log_when_its_start_offset_is_within_a_batch_then_begins_with_that_offset(deleted_to_7: str) -> None:
+    log = LogDirectory(Storages().locate(deleted_to_7)).partition("orders", 0)
+    assert [segment.base_offset for segment in log.segments()] == [5, 15]
+    assert log.start_offset == 7
+    assert [record.offset for record in log.records()] == list(range(7, 25))
+    assert read_file(log.path / "leader-epoch-checkpoint") == b"0\n2\n0 7\n3 20\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["verify"], ["inspect", "--records", "--json"], ["replay", "--by-time"]]
+)
+def test_command_when_the_log_start_offset_is_within_a_batch_then_finds_no_damage(
+    deleted_to_7: str, arguments: list[str]
+) -> None:
+    done = CliRunner().invoke(main, [*arguments, deleted_to_7])
+    assert done.exit_code == 0, done.output
+
+
+def test_repair_when_the_log_start_offset_is_within_a_batch_then_the_new_folder_has_it(
+    deleted_to_7: str, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(main, ["repair", deleted_to_7, str(tmp_path / "repaired")])
+    assert done.exit_code == 0, done.output
+    assert LogDirectory(tmp_path / "repaired").partition("orders", 0).start_offset == 7
+
+
+def test_scan_when_the_log_start_offset_is_within_a_batch_then_has_the_records_from_it_on(
+    deleted_to_7: str,
+) -> None:
+    for on_corrupt in ("fail", "skip"):
+        table = kafkafmt.scan(deleted_to_7, on_corrupt=on_corrupt).to_arrow()
+        assert table["offset"].to_pylist() == list(range(7, 25))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
+from kafkafmt._util.ini import Section
 from kafkafmt.storage import keys
 from kafkafmt.storage.keys import KeyRing, KeyRingError
 from storage.tiered_writer import key_pair
@@ -49,6 +52,25 @@ def test_key_that_is_added_to_the_file_when_first_used_then_is_found(tmp_path: P
         found.wrap("b", bytes(32))
     ring(tmp_path, "[a]\nfile = raw.key\n[b]\nfile = raw.key\n")
     assert found.unwrap("b", found.wrap("b", bytes(32))) == bytes(32)
+
+
+def test_key_that_is_unknown_when_two_threads_look_it_up_then_both_read_the_file_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "raw.key").write_bytes(bytes(32))
+    found = ring(tmp_path, "[a]\nfile = raw.key\n")
+    ring(tmp_path, "[a]\nfile = raw.key\n[b]\nfile = raw.key\n")
+    both = Barrier(2)
+
+    class Sections(dict[str, Section]):
+        def __contains__(self, key_id: object) -> bool:
+            both.wait(60)
+            return super().__contains__(key_id)
+
+    found.__dict__["_sections"] = Sections(found._sections)
+    with ThreadPoolExecutor(2) as threads:
+        wrapped = list(threads.map(lambda _: found.wrap("b", bytes(32)), range(2)))
+    assert [found.unwrap("b", one) for one in wrapped] == [bytes(32)] * 2
 
 
 def test_public_key_when_it_unwraps_then_the_error_tells_that_a_private_key_is_needed(tmp_path: Path) -> None:

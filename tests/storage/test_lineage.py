@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafmt.records.lost import StoredObjectError
-from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, cuts, read_checkpoint
-from kafkafmt.storage.tiered.segments import RemoteSegment
+from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, cuts
+from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
+from kafkafmt.storage.tiered.view import partition_files
 from kafkafmt.storage.views import BytesFile
 
 Epochs = tuple[tuple[int, int], ...]
@@ -24,6 +24,10 @@ def segment(base_offset: int, end_offset: int, epochs: Epochs, checkpoint: Epoch
         lines = "".join(f"{epoch} {offset}\n" for epoch, offset in checkpoint)
         files[CHECKPOINT_SUFFIX] = BytesFile(f"0\n{len(checkpoint)}\n{lines}".encode())
     return RemoteSegment("orders", "", 0, f"{base_offset}-{epochs}", base_offset, end_offset, epochs, files)
+
+
+def resolved(segments: list[RemoteSegment]) -> list[SegmentCut]:
+    return cuts(segments, current_lineage(segments))
 
 
 @dataclass
@@ -103,7 +107,7 @@ def test_segments_of_several_leaders_when_resolved_then_serve_each_record_of_the
     records = {id(one): found for one, found in copies}
 
     served: list[tuple[int, tuple[int, int]]] = []
-    for cut in cuts([one for one, _ in copies]):
+    for cut in resolved([one for one, _ in copies]):
         end = cut.segment.end_offset + 1 if cut.next_offset is None else cut.next_offset
         base = cut.segment.base_offset
         served += [
@@ -121,7 +125,7 @@ def test_segments_of_several_leaders_when_resolved_then_serve_each_record_of_the
 def test_segment_of_a_stale_leader_when_resolved_then_is_cut_where_the_next_epoch_begins() -> None:
     stale = segment(0, 99, ((0, 0),), ((0, 0),))
     newer = segment(80, 120, ((1, 80),), ((0, 0), (1, 80)))
-    found = cuts([stale, newer])
+    found = resolved([stale, newer])
     assert [(one.segment, one.first_offset, one.next_offset) for one in found] == [
         (stale, 0, 80),
         (newer, 80, None),
@@ -132,31 +136,43 @@ def test_segment_only_of_truncated_records_when_resolved_then_is_unused() -> Non
     first = segment(0, 9, ((0, 0),), ((0, 0),))
     truncated = segment(10, 19, ((1, 10),), ((0, 0), (1, 10)))
     newest = segment(15, 29, ((3, 15),), ((0, 0), (2, 10), (3, 15)))
-    found = cuts([first, truncated, newest])
+    found = resolved([first, truncated, newest])
     assert [(one.segment, one.is_whole) for one in found] == [(first, True), (newest, True)]
 
 
 def test_segments_without_metadata_when_resolved_then_all_are_served_whole() -> None:
     plain = [segment(0, -1, ()), segment(10, -1, ())]
-    assert [(one.segment, one.is_whole) for one in cuts(plain)] == [(plain[0], True), (plain[1], True)]
+    assert [(one.segment, one.is_whole) for one in resolved(plain)] == [(plain[0], True), (plain[1], True)]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1\n1\n0 0\n", "line 1: expected the version 0, found '1'"),
-        ("0\n2\n0 0\n", "line 2: expected the number of lines that follow, 1"),
-        ("0\n1\n0 x\n", "line 3: expected an epoch and an offset, found '0 x'"),
-        ("0\n2\n1 5\n0 7\n", "line 4: expected epochs and offsets that ascend, found '0 7'"),
-        ("", "line 1: expected the version 0, found ''"),
-    ],
-)
-def test_damaged_checkpoint_when_read_then_the_error_names_the_line(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        read_checkpoint(text.encode())
+def test_checkpoint_of_the_view_when_no_segment_has_one_then_is_without_the_epochs_of_a_stale_leader() -> (
+    None
+):
+    stale = segment(0, 19, ((0, 0), (1, 10)))
+    newest = segment(10, 29, ((2, 10),))
+    (checkpoint,) = (
+        file for name, file in partition_files([stale, newest]).by_name.items() if name.startswith("leader-")
+    )
+    assert bytes(checkpoint.read_at(0, checkpoint.size)) == b"0\n2\n0 0\n2 10\n"
+
+
+def test_segment_whose_last_offset_is_too_high_when_resolved_then_hides_no_later_segment() -> None:
+    wrong, *others = [segment(0, 10**6, ((0, 0),)), segment(10, 19, ((0, 10),)), segment(20, 29, ((0, 20),))]
+    found = resolved([wrong, *others])
+    assert [(one.segment, one.first_offset, one.next_offset) for one in found] == [
+        (wrong, 0, 10),
+        (others[0], 10, None),
+        (others[1], 20, None),
+        (wrong, 30, None),  # it may have them
+    ]
+
+
+@pytest.mark.parametrize("text", ["1\n1\n0 0\n", "0\n2\n1 5\n0 7\n", "0\n1\n"])
+def test_damaged_checkpoint_when_read_then_the_error_names_segment_and_reason(text: str) -> None:
     damaged = segment(0, 9, ((0, 0),))
-    damaged.files[CHECKPOINT_SUFFIX] = BytesFile(text.encode() or b"\n")  # type: ignore[index]
+    damaged.files[CHECKPOINT_SUFFIX] = BytesFile(text.encode())  # type: ignore[index]
     with pytest.raises(
-        StoredObjectError, match=r"orders-0: segment 0-.*leader-epoch checkpoint cannot be read"
+        StoredObjectError,
+        match=r"orders-0: segment 0-.*leader-epoch checkpoint cannot be read: .*expected .*, found",
     ):
         current_lineage([damaged])

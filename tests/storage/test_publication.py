@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from cli.logs import content, run, write_log
 from faulty_store import FaultyStore, How, faulty_s3
+from kafkafmt._util.sizes import MIB
 from kafkafmt.storage import RemotePath, storage_path
-from kafkafmt.storage.publication import INCOMPLETE, Publication
+from kafkafmt.storage.publication import INCOMPLETE, Publication, publish_folder
 from store_folders import files_in, uri_of
 
 pytestmark = pytest.mark.slow
@@ -96,6 +99,31 @@ def test_publication_when_another_command_writes_to_the_folder_then_is_not_commi
     assert (folder / INCOMPLETE).exists()
     second.commit()
     assert not (folder / INCOMPLETE).exists()
+
+
+@pytest.mark.parametrize(("size", "path"), [(100, ".index"), (4 * MIB, "partNumber=2")])
+def test_publication_when_suspended_while_another_run_publishes_then_replaces_none_of_its_files(
+    store: FaultyStore, tmp_path: Path, size: int, path: str
+) -> None:
+    """The suspension is in a file of one request, or of several."""
+    uri = uri_of(store.options, tmp_path.name)
+    folder = storage_path(uri)
+    assert isinstance(folder, RemotePath)
+    for writer in ("late", "other"):
+        partition = tmp_path / writer / "orders-0"
+        partition.mkdir(parents=True)
+        (partition / "0.index").write_bytes(writer.encode() * size)
+        (partition / "0.log").write_bytes(writer.encode())
+    held = store.fail("PUT", path, how="held")
+    with ThreadPoolExecutor(1) as thread:
+        late = thread.submit(publish_folder, tmp_path / "late", folder, "repair")
+        while not (held.hits or late.done()):
+            time.sleep(0.01)
+        publish_folder(tmp_path / "other", folder, "repair")
+        store.heal()
+        with pytest.raises(OSError, match="another command writes to this folder"):
+            late.result(timeout=120)
+    assert files_in(uri) == files_in(tmp_path / "other")
 
 
 def test_publication_when_the_temporary_folder_is_open_to_others_then_is_refused(

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from data.real_logs import LOGS
 from kafkafmt.cli import main
 from kafkafmt.errors import CorruptRecordError
-from kafkafmt.log import LogDirectory
+from kafkafmt.log import LogDirectory, PartitionLog
 from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage import RemotePath, Storages, read_file
 from kafkafmt.storage.keys import KeyRing
@@ -73,10 +73,10 @@ def one_object(base: Path, suffix: str, topic: str = "segments", offset: int = 1
     return found
 
 
-def read_all(directory: LogDirectory) -> list[int]:
+def read_all(source: LogDirectory | PartitionLog) -> list[int]:
     return [
         record.offset
-        for log in directory.logs()
+        for log in (source.logs() if isinstance(source, LogDirectory) else [source])
         for segment in log.segments()
         for record in segment.open().records()
     ]
@@ -186,6 +186,49 @@ def test_upload_that_is_not_complete_when_listed_then_its_segment_is_left_out(
         one_object(copied, suffix, offset=460).unlink()
     log = opened(written, copied).partition("segments", 0)
     assert [segment.base_offset for segment in log.segments()] == [0, 120, 219, 334]
+
+
+@pytest.mark.parametrize("offset", [0, 60, 120, 150])
+def test_upload_that_a_leader_did_not_finish_when_another_segment_has_its_offset_then_is_left_out(
+    written: Path, copied: Path, offset: int
+) -> None:
+    log = one_object(copied, "log")
+    log.with_name(f"{offset:020d}-{'A' * 22}.log").write_bytes(log.read_bytes()[:100])
+    assert read_all(opened(written, copied).partition("segments", 0)) == read_all(
+        LogDirectory(LOGS / "segments-0")
+    )
+
+
+def test_first_segment_when_retention_has_deleted_its_manifest_then_is_left_out(
+    written: Path, copied: Path
+) -> None:
+    one_object(copied, "rsm-manifest", offset=0).unlink()
+    log = opened(written, copied).partition("segments", 0)
+    assert [segment.base_offset for segment in log.segments()] == [120, 219, 334, 460]
+
+
+def test_manifests_when_deleted_after_they_were_listed_then_only_the_first_segments_are_left_out(
+    written: Path, copied: Path
+) -> None:
+    directory = opened(written, copied)
+    assert isinstance(directory.path, RemotePath)
+    assert directory.path.is_dir()  # lists the store, without its manifests
+    for offset in (0, 120):
+        one_object(copied, "rsm-manifest", offset=offset).unlink()
+    (log,) = (log for log in directory.logs() if str(log.topic_partition) == "segments-0")
+    assert [segment.base_offset for segment in log.segments()] == [219, 334, 460]
+
+
+def test_manifest_when_deleted_after_it_was_listed_then_the_error_names_it(
+    written: Path, copied: Path
+) -> None:
+    directory = opened(written, copied)
+    assert isinstance(directory.path, RemotePath)
+    assert directory.path.is_dir()
+    path = one_object(copied, "rsm-manifest", offset=219)
+    path.unlink()
+    with pytest.raises(StoredObjectError, match=f"{path}: the object is missing"):
+        directory.logs()
 
 
 def test_log_that_is_truncated_when_read_then_the_error_names_the_chunk(written: Path, copied: Path) -> None:
@@ -324,10 +367,9 @@ def test_uri_without_segments_when_a_command_reads_it_then_the_error_tells_what_
         assert "no segments of tiered storage here: expected objects named <topic>-<topic id>/" in done.stderr
 
 
-def test_segments_of_two_leaders_when_they_overlap_then_each_offset_is_read_once(
-    written: Path, tmp_path: Path
-) -> None:
-    # The first leader copied 0 to 218 in one segment. The second one copied its own segments from 120 on.
+@pytest.fixture
+def two_leaders(written: Path, tmp_path: Path) -> Path:
+    """The first leader copied 0 to 218 in one segment. The second one copied its own segments from 120 on."""
     folder, both = tmp_path / "joined" / "segments-0", tmp_path / "store"
     folder.mkdir(parents=True)
     joined = b"".join((LOGS / "segments-0" / f"{base:020d}.log").read_bytes() for base in (0, 120))
@@ -337,5 +379,63 @@ def test_segments_of_two_leaders_when_they_overlap_then_each_offset_is_read_once
     first |= {"endOffset": 218, "leaderEpochs": {"0": 0}, "segmentId": "A" * 22}
     second = [one for one in segments_of(LOGS / "segments-0", BOTH, key) if one["startOffset"] >= 120]
     write(both, [first, *second])
-    directory = opened(written, both)
+    return both
+
+
+def test_segments_of_two_leaders_when_they_overlap_then_each_offset_is_read_once(
+    written: Path, two_leaders: Path
+) -> None:
+    directory = opened(written, two_leaders)
     assert read_all(directory) == read_all(LogDirectory(LOGS / "segments-0"))
+
+
+def test_log_of_a_segment_that_is_cut_when_missing_then_only_that_segment_is_damaged(
+    written: Path, two_leaders: Path
+) -> None:
+    path = one_object(two_leaders, "log", offset=0)
+    path.unlink()
+    directory = opened(written, two_leaders)
+    cut, *others = directory.partition("segments", 0).segments()
+    assert [one.base_offset for one in (cut, *others)] == [0, 120, 219, 334, 460]
+    with pytest.raises(CorruptRecordError, match=f"{path}: the object is missing"):
+        list(cut.open().records())
+    found = [record.offset for one in others for record in one.open().records()]
+    assert found == [offset for offset in read_all(LogDirectory(LOGS / "segments-0")) if offset >= 120]
+
+
+def test_segment_that_is_cut_when_its_key_is_added_to_the_key_ring_then_is_read_from_the_next_listing_on(
+    written: Path, two_leaders: Path, tmp_path: Path
+) -> None:
+    key = shutil.copy(written / f"{KEY_ID}.pem", tmp_path)
+    ring = tmp_path / "ring.ini"
+    ring.write_text(f"[other]\nfile = {key}\n")
+    view = TieredFileSystem(two_leaders, KeyRing.read(ring))
+    with pytest.raises(StoredObjectError, match="no key 'key-1'"):
+        view.load()["segments-0"][f"{0:020d}.log"].read_at(0, 1)
+    ring.write_text(f"[{KEY_ID}]\nfile = {key}\n")
+    original = (LOGS / "segments-0" / f"{0:020d}.log").read_bytes()
+    assert view.load()["segments-0"][f"{0:020d}.log"].read_at(0, len(original) + 1) == original
+
+
+def test_last_offset_of_a_segment_when_stored_too_high_then_no_later_segment_is_hidden(
+    written: Path, copied: Path
+) -> None:
+    set_end_offset(one_object(copied, "rsm-manifest"), 10**6)
+    log = opened(written, copied).partition("segments", 0)
+    assert [segment.base_offset for segment in log.segments()] == [0, 120, 219, 334, 460]
+    assert read_all(log) == read_all(LogDirectory(LOGS / "segments-0"))
+
+
+def test_last_offset_of_a_segment_when_stored_below_its_first_one_then_is_refused(
+    written: Path, copied: Path
+) -> None:
+    path = one_object(copied, "rsm-manifest")
+    set_end_offset(path, 119)
+    with pytest.raises(OSError, match=f"{path}: .* remoteLogSegmentMetadata.endOffset: expected 120 to "):
+        read_all(opened(written, copied))
+
+
+def set_end_offset(manifest: Path, end_offset: int) -> None:
+    content = json.loads(manifest.read_bytes())
+    content["remoteLogSegmentMetadata"]["endOffset"] = end_offset
+    manifest.write_text(json.dumps(content))

@@ -9,7 +9,8 @@ import pytest
 
 from data.real_logs import LOGS
 from kafkafmt import MemoryRecords
-from kafkafmt.storage.tiered.cutting import cut_files
+from kafkafmt.records.lost import StoredObjectError
+from kafkafmt.storage.tiered.cutting import LostFile, cut_segment
 from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
 from kafkafmt.storage.views import BytesFile, ViewFile
 
@@ -47,7 +48,8 @@ def test_part_of_a_segment_when_cut_between_any_batches_then_has_those_and_their
     for first, following in product(starts, [*starts, last + 1, None]):
         if following is not None and following <= first:
             continue
-        cut = cut_files(SegmentCut(whole, first, following))
+        base_offset, cut = cut_segment(SegmentCut(whole, first, following))
+        assert base_offset == first
         found = [one[:2] for one in batches_of(content(cut[".log"]))]
         wanted = [one[:2] for one in batches if one[0] >= first and (following is None or one[1] < following)]
         assert found == wanted
@@ -61,23 +63,48 @@ def test_part_of_a_segment_when_cut_between_any_batches_then_has_those_and_their
 
 def test_part_of_a_segment_when_its_end_is_cut_off_then_has_no_snapshot_of_producers() -> None:
     whole = segment("segments-0", 120)
-    assert ".snapshot" in cut_files(SegmentCut(whole, 180))
-    assert ".snapshot" not in cut_files(SegmentCut(whole, 120, 180))
+    assert ".snapshot" in cut_segment(SegmentCut(whole, 180)).files
+    assert ".snapshot" not in cut_segment(SegmentCut(whole, 120, 180)).files
 
 
 def test_part_of_a_segment_without_an_index_when_cut_then_is_found_by_its_batches() -> None:
     whole, without = segment("segments-0", 120), segment("segments-0", 120, index=b"")
     batches = batches_of(content(whole.log))
     middle = batches[len(batches) // 2][0]
-    assert content(cut_files(SegmentCut(without, middle))[".log"]) == content(
-        cut_files(SegmentCut(whole, middle))[".log"]
+    assert content(cut_segment(SegmentCut(without, middle)).files[".log"]) == content(
+        cut_segment(SegmentCut(whole, middle)).files[".log"]
     )
 
 
-def test_damaged_segment_when_cut_then_the_error_tells_the_position() -> None:
+def test_part_of_a_segment_when_its_first_offset_is_within_a_batch_then_begins_with_that_batch() -> None:
+    whole = segment("segments-0", 120)
+    batches = [one for one in batches_of(content(whole.log)) if one[0] < one[1]]
+    for base, last, _ in batches[1:]:
+        expected = cut_segment(SegmentCut(whole, base))
+        found = cut_segment(SegmentCut(whole, last))
+        assert found.base_offset == base
+        for suffix, file in expected.files.items():
+            assert content(found.files[suffix]) == content(file)
+
+
+def test_damaged_segment_when_cut_then_reads_of_the_part_tell_the_position() -> None:
     damaged = bytearray(content(segment("segments-0", 120).log))
     damaged[8:12] = bytes(4)
+    part = cut_segment(SegmentCut(segment("segments-0", 120, log=bytes(damaged), index=b""), 180))
+    assert part.base_offset == 180
     with pytest.raises(
         OSError, match="the batch at position 0 of the log: expected a size of 15 or more, found 0"
     ):
-        cut_files(SegmentCut(segment("segments-0", 120, log=bytes(damaged), index=b""), 180))
+        part.files[".log"].read_at(0, 1)
+
+
+def test_segment_whose_indexes_are_lost_when_cut_then_its_part_has_the_batches() -> None:
+    whole, lost = segment("segments-0", 120), segment("segments-0", 120)
+    error = StoredObjectError("indexes", "the object is missing")
+    lost.files[".index"] = LostFile(8, 0, error)  # type: ignore[index]
+    lost.files[".txnindex"] = LostFile(8, 0, error)  # type: ignore[index]
+    found = cut_segment(SegmentCut(lost, 180)).files
+    assert content(found[".log"]) == content(cut_segment(SegmentCut(whole, 180)).files[".log"])
+    for suffix in (".index", ".txnindex"):
+        with pytest.raises(StoredObjectError, match="indexes: the object is missing"):
+            content(found[suffix])

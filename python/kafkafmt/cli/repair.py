@@ -77,7 +77,8 @@ def repair(
     For a URI as DST, the files are written below $TMPDIR first, which needs as much space. While they are uploaded, and
     after a kill, DST has kafkafmt-incomplete.json, and readers refuse it. The next run begins again.
 
-    Exit status: 0 if no record is lost; 1 if records are lost; 2 for wrong arguments. An incomplete batch or zeros at
+    Exit status: 0 if no record is lost; 1 if records are lost, or if a broker may delete segments in tiered storage
+    because their leader epochs are lost; 2 for wrong arguments. An incomplete batch or zeros at
     the end of a log are not lost records: a broker cuts them off, too.
     """
     _ensure_options(target, in_place=in_place, yes=yes, dry_run=dry_run)

@@ -15,7 +15,7 @@ so this module raises an error instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -142,6 +142,16 @@ def log_start_offsets_to_bytes(offsets: Mapping[TopicPartition, int]) -> bytes:
     return "".join((f"{_VERSION}\n{len(lines)}\n", *lines)).encode()
 
 
+def leader_epochs_to_bytes(entries: Sequence[tuple[int, int]]) -> bytes:
+    """Return the bytes of a `leader-epoch-checkpoint`, as a broker writes them. entries: epochs and start offsets.
+
+    >>> leader_epochs_to_bytes([LeaderEpoch(0, 0), LeaderEpoch(3, 170)])
+    b'0\\n2\\n0 0\\n3 170\\n'
+    """
+    lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in entries]
+    return "".join((f"{_VERSION}\n{len(lines)}\n", *lines)).encode()
+
+
 def read_log_start_offsets(directory: StoragePath) -> dict[TopicPartition, int]:
     """Read the checkpoint file of a log directory. Returns the log start offset by partition; empty without the file.
 
@@ -187,12 +197,14 @@ class LogStartOffsets:
         """Return the offset below which the records in a partition's folder are deleted; 0 if no file has an entry.
 
         For a link, the checkpoint files beside the link and beside its target are read. The higher offset counts.
-        Raises as `read_log_start_offsets`.
+        A view may know a higher offset. Raises as `read_log_start_offsets`.
         """
         path = folder.absolute()
         # A remote path is not kept: it refers to a listing.
         place = _place_of(path) if isinstance(path, RemotePath) else _known_place_of(path)
         start = self._at(place)
+        if isinstance(path, RemotePath):
+            start = max(start, path.storage.log_start_offset(path))
         if place.is_unnamed or path.is_symlink():
             start = max(start, self._at(_place_of(path.resolve())))
         return start

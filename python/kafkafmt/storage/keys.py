@@ -101,7 +101,8 @@ class KeyRing:
     def _key(self, key_id: str) -> _Key:
         if key_id not in self._keys:
             if key_id not in self._sections:
-                del self._sections  # read the file again: the key may have been added since
+                # Read the file again: the key may have been added since. Another thread may do the same.
+                self.__dict__.pop("_sections", None)
             section = self._sections.get(key_id)
             if section is None:
                 known = ", ".join(self.key_ids) or "none"

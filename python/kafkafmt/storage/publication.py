@@ -6,7 +6,8 @@ Readers that list a folder with this object raise `IncompleteFolderError`.
 
     {"command": "repair", "token": "4f0c..."}
 
-A killed writer leaves the object. The next run of the command replaces what the killed one has uploaded.
+A killed writer leaves the object. The next run of the command replaces what the killed one has uploaded. If the earlier
+run was only suspended, it notices the other token before it publishes the next file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import uuid
 from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ from kafkafmt._util.directory_lock import LOCK_FILE
 from kafkafmt._util.staging import StagedFolder
 from kafkafmt.storage.local import LOCAL
 from kafkafmt.storage.paths import read_file, side_by_side
+from kafkafmt.storage.upload import OtherWriterError
 
 if TYPE_CHECKING:
     from kafkafmt.storage.paths import StoragePath
@@ -59,12 +62,16 @@ class Publication:
         content = {"command": self._command, "token": self._token}
         self._folder.storage.write(self._marker, [(json.dumps(content) + "\n").encode()])
 
-    def commit(self) -> None:
-        """Make readers accept the folder. Raises OSError, also if another run writes to it."""
+    def ensure_own(self) -> None:
+        """Raise OtherWriterError if another run writes to the folder, or has published it since. Raises OSError."""
         found = _content(self._marker)
         if found is None or found.get("token") != self._token:
             message = "another command writes to this folder, too: run one after the other"
-            raise OSError(errno.EBUSY, message, str(self._folder))
+            raise OtherWriterError(errno.EBUSY, message, str(self._folder))
+
+    def commit(self) -> None:
+        """Make readers accept the folder. Raises as `ensure_own`."""
+        self.ensure_own()
         self._folder.storage.delete(self._marker)
 
 
@@ -84,8 +91,12 @@ def publish_folder(source: Path, folder: RemotePath, command: str) -> None:
     for is_log in (False, True):
         chosen = [name for name in names if name.endswith(".log") == is_log]
         with ThreadPoolExecutor(_UPLOADS) as threads:
-            list(threads.map(lambda name: storage.upload(source / name, folder / name), chosen))
+            list(threads.map(partial(_upload, publication, source, folder), chosen))
     publication.commit()
+
+
+def _upload(publication: Publication, source: Path, folder: RemotePath, name: str) -> None:
+    folder.storage.upload(source / name, folder / name, publication.ensure_own)
 
 
 def ensure_new(folder: RemotePath, command: str) -> None:

@@ -141,6 +141,11 @@ class RemoteStorage:
         """Whether files can be written: not in a view."""
         return hasattr(self.filesystem, "open_output_stream")
 
+    def log_start_offset(self, folder: RemotePath) -> int:
+        """Return the offset below which a view says that the records in a partition's folder are deleted; else 0."""
+        found = getattr(self.filesystem, "log_start_offset", None)
+        return 0 if found is None else int(found(folder.path.strip("/")))
+
     def uri_of(self, path: str) -> str:
         """Return the URI of a file or folder, without credentials and query."""
         return self.uri + path[len(self.base) :]
@@ -228,10 +233,10 @@ class RemoteStorage:
             self._upload(path, file, os.fstat(file.fileno()).st_size, there)
         source.unlink()
 
-    def upload(self, source: Path, path: RemotePath) -> None:
-        """Copy a complete local file here, as `put` does, but keep the source."""
+    def upload(self, source: Path, path: RemotePath, ensure: Callable[[], None] | None = None) -> None:
+        """Copy a complete local file here, as `put` does, but keep the source. ensure: see `Upload`."""
         with source.open("rb") as file:
-            self._upload(path, file, os.fstat(file.fileno()).st_size)
+            self._upload(path, file, os.fstat(file.fileno()).st_size, None, ensure)
 
     def copy(self, source: RemotePath, path: RemotePath) -> None:
         """Copy a file within the storage. On an object store it appears whole, and does not pass this machine."""
@@ -247,10 +252,15 @@ class RemoteStorage:
             raise file_system_error(error, "cannot be copied", source.uri) from error
 
     def _upload(
-        self, path: RemotePath, source: IO[bytes], size: int, unless: RemotePath | None = None
+        self,
+        path: RemotePath,
+        source: IO[bytes],
+        size: int,
+        unless: RemotePath | None = None,
+        ensure: Callable[[], None] | None = None,
     ) -> None:
         condition = None if unless is None else unless.path
-        upload = Upload(self._writable(path), path.path, path.uri, self.retries, condition)
+        upload = Upload(self._writable(path), path.path, path.uri, self.retries, condition, ensure)
         # In a thread, so that an interrupt does not end the upload in the middle: its stream would publish its part.
         with ThreadPoolExecutor(1) as thread:
             try:

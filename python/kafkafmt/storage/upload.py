@@ -15,6 +15,7 @@ import errno
 import os
 import posixpath
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, NoReturn
 
@@ -40,6 +41,7 @@ class Upload:
     unless: the path of a file whose presence forbids the upload, except if it is empty. It is looked up immediately
     before the file is published. If it is `path`, a file with the same bytes is no error: the answer to an earlier
     attempt may be lost.
+    ensure: called immediately before the file is published, too. Its OtherWriterError forbids the upload.
     """
 
     filesystem: FileSystem
@@ -47,14 +49,15 @@ class Upload:
     uri: str
     retries: Retries
     unless: str | None = None
+    ensure: Callable[[], None] | None = None
 
     def run(self, source: IO[bytes], size: int) -> None:
         """Upload the first `size` bytes of a local file. Raises OSError; then an object of a wrong size is deleted.
 
-        Raises FileExistsError if the file `unless` is there.
+        Raises FileExistsError if the file `unless` is there, and OtherWriterError of `ensure`.
         """
-        written = self.path
-        if not self._is_object_store or (self.unless is not None and size >= _ONE_REQUEST_BYTES):
+        written, has_condition = self.path, self.unless is not None or self.ensure is not None
+        if not self._is_object_store or (has_condition and size >= _ONE_REQUEST_BYTES):
             folder, _, name = self.path.rpartition("/")
             written = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
         try:
@@ -66,7 +69,7 @@ class Upload:
             if has_wrong_size or isinstance(cause, _SourceError) or written != self.path:
                 with contextlib.suppress(*file_system_errors()):
                     self.filesystem.delete_file(self.path if has_wrong_size else written)
-            if isinstance(error, FileExistsError):
+            if isinstance(error, FileExistsError | OtherWriterError):
                 raise
             raise file_system_error(error, _FAILURE, self.uri) from error
 
@@ -101,7 +104,9 @@ class Upload:
             raise _WrongSizeError(f"expected {size} bytes in the store, found {stored}")
 
     def _is_there(self, source: IO[bytes], size: int) -> bool:
-        """Return whether the file is there already. Raises FileExistsError if another one forbids the upload."""
+        """Return whether the file is there already. Raises FileExistsError or OtherWriterError if it is forbidden."""
+        if self.ensure is not None:
+            self.ensure()
         if self.unless is None:
             return False
         found = self.filesystem.get_file_info(self.unless)
@@ -127,6 +132,10 @@ class Upload:
             self.filesystem.delete_file(written)
             return
         self.filesystem.move(written, self.path)
+
+
+class OtherWriterError(OSError):
+    """Another process writes to the folder of an upload."""
 
 
 class _WrongSizeError(ConnectionError):

@@ -16,21 +16,24 @@ from typing import NamedTuple
 from kafkafmt._util.files import replace_file
 from kafkafmt.jobs.repair.report import RepairReport
 from kafkafmt.jobs.repair.scan import files_of, read_if_there
-from kafkafmt.log.broker_files.cluster_files import parse_clean_shutdown, parse_meta_properties
+from kafkafmt.log.broker_files.cluster_files import (
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    parse_clean_shutdown,
+    parse_meta_properties,
+)
 from kafkafmt.log.broker_files.errors import BrokerFileError
 from kafkafmt.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     OFFSET_CHECKPOINTS,
+    RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
     log_start_offsets_to_bytes,
     parse_offset_checkpoint,
 )
-from kafkafmt.storage import StoragePath
+from kafkafmt.storage import RemotePath, StoragePath
 from kafkafmt.types import TopicPartition
 
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-META_PROPERTIES = "meta.properties"
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 _CLEANED = "cleaner-offset-checkpoint"
 _COPIED = ("bootstrap.checkpoint", "topics.ini")
 _KNOWN = {*OFFSET_CHECKPOINTS, *_COPIED, CLEAN_SHUTDOWN, META_PROPERTIES, ".lock"}
@@ -41,11 +44,15 @@ _MOST_DIGITS = 18
 
 
 class LogBounds(NamedTuple):
-    """The offsets of a repaired log: its first one, the one after its last, and the base of its last segment."""
+    """The offsets of a repaired log: its first one, the one after its last, and the base of its last segment.
+
+    epochs_start: the start offset of its first leader epoch; None without one.
+    """
 
     start_offset: int
     end_offset: int
     active_base_offset: int
+    epochs_start: int | None
 
 
 class DirectoryFiles:
@@ -67,9 +74,9 @@ class DirectoryFiles:
         if self._target is None:
             return
         (self._target / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-        offsets, _ = _parse(read_if_there(self._source / RECOVERY_POINTS) or b"")
+        offsets, _ = sound_offsets(read_if_there(self._source / RECOVERY_POINT_CHECKPOINT) or b"")
         offsets[changing] = 0
-        replace_file(self._target / RECOVERY_POINTS, log_start_offsets_to_bytes(offsets))
+        replace_file(self._target / RECOVERY_POINT_CHECKPOINT, log_start_offsets_to_bytes(offsets))
 
     def write(self, bounds: Mapping[TopicPartition, LogBounds], *, only: bool = False) -> None:
         """Write all files. bounds: of the repaired logs. only: these are not all logs of the directory.
@@ -119,12 +126,16 @@ class DirectoryFiles:
     def _write_checkpoint(self, name: str, bounds: Mapping[TopicPartition, LogBounds], only: bool) -> None:
         data = read_if_there(self._source / name)
         if data is None:
+            if name == LOG_START_OFFSET_CHECKPOINT and isinstance(self._source, RemotePath):
+                self._write_log_starts_of_view(self._source, bounds)
             return
-        offsets, is_sound = _parse(data)
+        offsets, is_sound = sound_offsets(data)
         if not is_sound:
             self._report.mended.append(
                 f"{name}: damaged, written with the {len(offsets)} entries that are sound"
             )
+            if name == LOG_START_OFFSET_CHECKPOINT:
+                offsets |= self._lost_log_starts(offsets, bounds)
         kept = {}
         for one, offset in offsets.items():
             found = bounds.get(one)
@@ -138,10 +149,36 @@ class DirectoryFiles:
             if corrected != offset:
                 became = "left out" if corrected is None else f"now {corrected}"
                 self._report.mended.append(f"{name}: {one}: offset {offset} is beyond the log, {became}")
-        if name == RECOVERY_POINTS:
+        if name == RECOVERY_POINT_CHECKPOINT:
             kept.update({one: found.end_offset for one, found in bounds.items()})
         if kept != offsets or not is_sound or self._source != self._target:
             self._put(name, log_start_offsets_to_bytes(kept))
+
+    def _write_log_starts_of_view(
+        self, source: RemotePath, bounds: Mapping[TopicPartition, LogBounds]
+    ) -> None:
+        """Write the log start offsets that tiered storage has, for logs whose first batch has deleted records."""
+        starts = {one: source.storage.log_start_offset(source / str(one)) for one in bounds}
+        within = {one: start for one, start in starts.items() if start > bounds[one].start_offset}
+        if within:
+            self._put(LOG_START_OFFSET_CHECKPOINT, log_start_offsets_to_bytes(within))
+
+    def _lost_log_starts(
+        self, sound: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, LogBounds]
+    ) -> dict[TopicPartition, int]:
+        """Return the entries that partitions in tiered storage have lost: their leader epochs begin with the log."""
+        name, found = LOG_START_OFFSET_CHECKPOINT, {}
+        for one, log in bounds.items():
+            if one not in sound and log.epochs_start is not None and log.epochs_start < log.start_offset:
+                found[one] = log.epochs_start
+                self._report.mended.append(
+                    f"{name}: {one}: offset {log.epochs_start}, rebuilt from its leader epochs"
+                )
+        self._report.notes.append(
+            f"{name}: damaged: a log whose entry is lost starts at its first local segment: deleted records are read "
+            "again, and if its leader epochs are lost, too, a broker deletes its segments in tiered storage"
+        )
+        return found
 
     def _put(self, name: str, data: bytes) -> None:
         if self._target is not None and (
@@ -159,7 +196,7 @@ def _corrected(name: str, offset: int, bounds: LogBounds) -> int | None:
     return min(offset, bounds.end_offset)
 
 
-def _parse(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
+def sound_offsets(data: bytes) -> tuple[dict[TopicPartition, int], bool]:
     """Parse a checkpoint file. Returns the entries of all lines that are sound, and whether the file is."""
     try:
         return parse_offset_checkpoint(data, ""), True

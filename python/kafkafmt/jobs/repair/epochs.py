@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from _kafkafmt.batches.scan import BatchRun
 
-_VERSION = 0
 _EPOCHS = np.dtype([("epoch", "i8"), ("first_offset", "i8"), ("last_offset", "i8"), ("batches", "i8")])
 
 
@@ -51,14 +50,26 @@ class EpochTracker:
             self._parts.append(found)
 
     def entries(self, known: list[LeaderEpoch] | None) -> list[LeaderEpoch]:
-        """Return the entries of the file. known: those of the source; None if they cannot be read."""
+        """Return the entries of the file. known: those of the source; None if they cannot be read.
+
+        Entries of the source that precede the first batch are kept: segments in tiered storage have these epochs, and
+        a leader that does not know them deletes the segments.
+        """
         found = np.concatenate([np.empty(0, _EPOCHS), *self._parts])
         # Two ranges with the same epoch ascend.
         kept = found[heaviest_ascending(2 * found["epoch"], 2 * found["epoch"] - 1, found["batches"])]
         if known is not None and _agrees(known, kept):
             return known
         first = np.append(True, np.diff(kept["epoch"]) > 0)[: len(kept)]
-        return [LeaderEpoch(int(one["epoch"]), int(one["first_offset"])) for one in kept[first]]
+        rebuilt = [LeaderEpoch(int(one["epoch"]), int(one["first_offset"])) for one in kept[first]]
+        earlier = [one for one in known or () if _precedes(one, rebuilt[0])]
+        has_same = bool(earlier) and earlier[-1].epoch == rebuilt[0].epoch
+        return earlier + rebuilt[has_same:]
+
+
+def _precedes(known: LeaderEpoch, first: LeaderEpoch) -> bool:
+    """Whether an epoch begins before the first batch of a log. The batch may be of that epoch, too."""
+    return known.epoch <= first.epoch and known.start_offset < first.start_offset
 
 
 def _agrees(known: list[LeaderEpoch], kept: NDArray[np.void]) -> bool:
@@ -71,13 +82,3 @@ def _agrees(known: list[LeaderEpoch], kept: NDArray[np.void]) -> bool:
     epochs = np.array([one.epoch for one in known])
     slots = [starts.searchsorted(kept[name], "right") - 1 for name in ("first_offset", "last_offset")]
     return all((slot >= 0).all() and (epochs[slot] == kept["epoch"]).all() for slot in slots)
-
-
-def epochs_to_bytes(entries: list[LeaderEpoch]) -> bytes:
-    """Return the bytes of a `leader-epoch-checkpoint`, as a broker writes them.
-
-    >>> epochs_to_bytes([LeaderEpoch(0, 0), LeaderEpoch(3, 170)])
-    b'0\\n2\\n0 0\\n3 170\\n'
-    """
-    lines = [f"{one.epoch} {one.start_offset}\n" for one in entries]
-    return "".join((f"{_VERSION}\n{len(lines)}\n", *lines)).encode()

@@ -18,14 +18,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkafmt._util.files import naming_errors, sync_path, write_durably
-from kafkafmt.jobs.repair.epochs import EpochTracker, epochs_to_bytes
+from kafkafmt.jobs.repair.directory import sound_offsets
+from kafkafmt.jobs.repair.epochs import EpochTracker
 from kafkafmt.jobs.repair.losses import Coverage
 from kafkafmt.jobs.repair.plan import KeptSegment, PartitionPlan, plan_partition
 from kafkafmt.jobs.repair.producers import ProducerTracker
 from kafkafmt.jobs.repair.report import PartitionReport
 from kafkafmt.jobs.repair.scan import Progress, files_of, log_files, read_if_there, scan_files
 from kafkafmt.log.batch_writer import BatchWriter
-from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, CheckpointError, parse_leader_epochs
+from kafkafmt.log.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CheckpointError,
+    leader_epochs_to_bytes,
+    parse_leader_epochs,
+)
 from kafkafmt.log.indexes import (
     AbortedTransaction,
     OffsetIndex,
@@ -134,6 +141,7 @@ class PartitionWriter:
     stay as they are are not written. topic_id: of the topic, from another partition; None if that is unknown.
 
     names: after `write`, the names of all files of the repaired partition.
+    epochs_start: after `write`, the start offset of the first leader epoch; None without one.
     """
 
     def __init__(
@@ -150,6 +158,7 @@ class PartitionWriter:
         self._epochs = EpochTracker()
         self._coverage = Coverage(one.ranges for one in self._plan.segments)
         self.names: set[str] = set()
+        self.epochs_start: int | None = None
         self.written: set[str] = set()
 
     def write(self, progress: Progress | None = None) -> None:
@@ -315,9 +324,26 @@ class PartitionWriter:
         entries = self._epochs.entries(known)
         if known is not None and entries is not known:
             self._mend(LEADER_EPOCH_CHECKPOINT, "contradicts the batches, rebuilt from them")
+        if data is not None and known is None and self._report.start_offset > 0:
+            self._note_lost_epochs()
         end = self._plan.end_offset
-        self._put(
-            LEADER_EPOCH_CHECKPOINT, epochs_to_bytes([one for one in entries if one.start_offset <= end])
+        entries = [one for one in entries if one.start_offset <= end]
+        self.epochs_start = entries[0].start_offset if entries else None
+        self._put(LEADER_EPOCH_CHECKPOINT, leader_epochs_to_bytes(entries))
+
+    def _note_lost_epochs(self) -> None:
+        """Note that the leader epochs before the first segment are lost. They matter if tiered storage has segments."""
+        start = self._report.start_offset
+        has_remote = False
+        if self._scanned.topic_partition is not None:
+            # A broker writes an entry below the first segment only for a partition in tiered storage.
+            data = read_if_there(self._source.absolute().parent / LOG_START_OFFSET_CHECKPOINT) or b""
+            has_remote = sound_offsets(data)[0].get(self._scanned.topic_partition, start) < start
+        self._report.has_lost_epochs = has_remote
+        condition = "" if has_remote else "if the topic is in tiered storage, "
+        self._report.notes.append(
+            f"the leader epochs before offset {start} are lost: {condition}a broker that leads this partition deletes "
+            f"its segments there: copy {LEADER_EPOCH_CHECKPOINT} from another replica before a broker starts"
         )
 
     def _write_topic_id(self) -> None:

@@ -55,6 +55,7 @@ class PartitionReport:
     mended: a line for each file beside the segments that was wrong, missing or left out.
     notes: possible faults that no repair can mend: gaps between segments, transactions that stay open.
     is_changed: the repaired folder differs from the source.
+    has_lost_epochs: the leader epochs of segments in tiered storage are lost. A broker may delete these segments.
     """
 
     topic: str | None
@@ -73,11 +74,12 @@ class PartitionReport:
     mended: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     is_changed: bool = False
+    has_lost_epochs: bool = False
 
     @property
     def is_lossless(self) -> bool:
-        """Whether no record is lost."""
-        return not any(one.is_lost for one in self.lost)
+        """Whether no record is lost, and none in tiered storage may be."""
+        return not self.has_lost_epochs and not any(one.is_lost for one in self.lost)
 
 
 @dataclass
@@ -94,7 +96,7 @@ class RepairReport:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether no record is lost."""
+        """Whether no record is lost, and none in tiered storage may be."""
         return all(one.is_lossless for one in self.partitions)
 
     def lost(self) -> Iterator[LostRange]:

@@ -160,7 +160,7 @@ def repair_in_place(source: Path, *, deep: bool = False, progress: Progress | No
             finally:
                 change.discard()
             if partition is not None:
-                bounds[partition] = _bounds(scanned)
+                bounds[partition] = _bounds(scanned, writer)
         if files is not None:
             files.write(bounds, only=found.is_partition)
             if not found.is_partition:
@@ -183,22 +183,22 @@ def _write_all(
         written = target if source.is_partition or target is None else target / folder.name
         if written is not None:
             written.mkdir(exist_ok=True)
-        PartitionWriter(scanned, written, in_place=target is None, topic_id=_id_of(partition, ids)).write(
-            progress
-        )
+        writer = PartitionWriter(scanned, written, in_place=target is None, topic_id=_id_of(partition, ids))
+        writer.write(progress)
         if written is not None:
             sync_path(written)
         if partition is not None:
-            bounds[partition] = _bounds(scanned)
+            bounds[partition] = _bounds(scanned, writer)
     if source.directory is not None and not source.is_partition:
         files = DirectoryFiles(source.directory, target, report)
         files.write(bounds)
         files.report_others()
 
 
-def _bounds(scanned: ScannedPartition) -> LogBounds:
+def _bounds(scanned: ScannedPartition, writer: PartitionWriter) -> LogBounds:
     segments, report = scanned.plan.segments, scanned.report
-    return LogBounds(report.start_offset, report.end_offset, segments[-1].base_offset if segments else 0)
+    active = segments[-1].base_offset if segments else 0
+    return LogBounds(report.start_offset, report.end_offset, active, writer.epochs_start)
 
 
 def _id_of(partition: TopicPartition | None, ids: dict[str, uuid.UUID]) -> uuid.UUID | None:

@@ -30,7 +30,13 @@ from kafkafmt.storage.keys import KeyRing, KeyRingError
 from kafkafmt.storage.paths import StoragePath, read_file, side_by_side
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.manifest import SegmentManifest, SegmentMetadata
-from kafkafmt.storage.tiered.objects import OpenedSegments, StoredObjects, StoredPartition, grouped
+from kafkafmt.storage.tiered.objects import (
+    OpenedSegments,
+    StoredObjects,
+    StoredPartition,
+    ensure_none_missing,
+    grouped,
+)
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import ViewFile
 
@@ -72,26 +78,25 @@ class SegmentReader:
     def segments(self, stored: StoredPartition) -> list[RemoteSegment]:
         """Return the complete segments of a partition, by base offset. Manifests are read side by side.
 
-        A segment without a manifest is left out if the partition has another one with the same base offset, or none
-        with a higher one: its upload failed, or is not complete yet. Raises StoredObjectError for others.
+        A segment without a manifest is left out, also if the manifest was deleted after it was listed. Raises
+        StoredObjectError if offsets are missing, as `ensure_none_missing`.
         """
-        complete = [one for one in stored.objects.values() if MANIFEST in one.paths]
-        offsets = {one.base_offset for one in complete}
-        for name, one in stored.objects.items():
-            if MANIFEST in one.paths or one.base_offset in offsets:
-                continue
-            if any(one.base_offset < offset for offset in offsets):
-                path = next(iter(one.paths.values()))[0]
-                raise StoredObjectError(
-                    path.parent / f"{name}.{MANIFEST}",
-                    "the object is missing; the partition has later segments",
-                )
-        in_parallel = any(isinstance(one.paths[MANIFEST][0], RemotePath) for one in complete)
-        found = side_by_side(partial(self._segment, stored), complete, in_parallel=in_parallel)
-        return sorted(found, key=lambda one: (one.base_offset, one.segment_id))
+        with_manifest = {name: one for name, one in stored.objects.items() if MANIFEST in one.paths}
+        in_parallel = any(isinstance(one.paths[MANIFEST][0], RemotePath) for one in with_manifest.values())
+        opened = side_by_side(partial(self._segment, stored), with_manifest.values(), in_parallel=in_parallel)
+        found = {name: one for name, one in zip(with_manifest, opened, strict=True) if one is not None}
+        segments = sorted(found.values(), key=lambda one: (one.base_offset, one.segment_id))
+        incomplete = {name: one for name, one in stored.objects.items() if name not in found}
+        message = "the object is missing; the partition has later segments"
+        ensure_none_missing(incomplete, segments, MANIFEST, message)
+        return segments
 
-    def _segment(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
-        return self.opened.get(objects, lambda: self._opened(stored, objects))
+    def _segment(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment | None:
+        """Return a segment; None if its manifest was deleted after it was listed."""
+        try:
+            return self.opened.get(objects, lambda: self._opened(stored, objects))
+        except FileNotFoundError:
+            return None
 
     def _opened(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
         path, status = objects.paths[MANIFEST]
@@ -108,8 +113,6 @@ class SegmentReader:
             -1 if metadata is None else metadata.end_offset,
             () if metadata is None else metadata.leader_epochs,
             _SegmentFiles(manifest, path, status.st_mtime_ns, self._key_ring, self._cache).files(),
-            -1 if metadata is None else metadata.max_timestamp_ms,
-            -1 if metadata is None else metadata.broker_id,
             -1 if metadata is None else metadata.event_timestamp_ms,
         )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkafmt._util.sizes import MIB
 from kafkafmt.records.lost import StoredObjectError
-from kafkafmt.storage.tiered.segments import SegmentCut
+from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
 from kafkafmt.storage.views import BytesFile, ViewFile
 
 # The beginning of a batch: base offset, size of what follows; then 4 bytes of leader epoch or CRC, and the magic.
@@ -50,66 +52,119 @@ class FileRange:
             raise
 
 
-def cut_files(cut: SegmentCut) -> Mapping[str, ViewFile]:
-    """Return the files of a part of a segment by suffix, for a log segment whose base offset is the first one of `cut`.
+@dataclass(frozen=True)
+class LostFile:
+    """A `ViewFile` whose bytes cannot be read, as the object from which they are cut is missing or damaged."""
+
+    size: int
+    mtime_ns: int
+    error: StoredObjectError
+
+    def read_at(self, position: int, size: int) -> bytes | memoryview:
+        raise StoredObjectError(self.error.filename, self.error.strerror or "")
+
+
+class SegmentPart(NamedTuple):
+    """The files of a part of a segment, by suffix. base_offset: the one for their names."""
+
+    base_offset: int
+    files: Mapping[str, ViewFile]
+
+
+class _Batches(NamedTuple):
+    """Batches of a segment: the base offset of the first one, and their positions in the log."""
+
+    base_offset: int
+    start: int
+    end: int
+
+
+def cut_segment(cut: SegmentCut) -> SegmentPart:
+    """Return the part of a segment as a log segment. It begins with the batch that has the first offset of `cut`.
 
     Indexes have the entries of the part. The snapshot of producers is left out if the end is cut off: it is the
-    state after the segment.
+    state after the segment. If the log cannot be read where it is cut, it is lost as a whole.
     """
     segment = cut.segment
     if cut.is_whole:
-        return segment.files
-    first = max(cut.first_offset, segment.base_offset)
-    start = 0 if first == segment.base_offset else _position_of(cut, first)
-    end = segment.size if cut.next_offset is None else _position_of(cut, cut.next_offset)
+        return SegmentPart(segment.base_offset, segment.files)
     files = {suffix: file for suffix, file in segment.files.items() if suffix not in _CUT_SUFFIXES}
     if cut.next_offset is not None:
         files.pop(".snapshot", None)
-    files[".log"] = FileRange(segment.log, start, max(start, end))
-    moved = first - segment.base_offset
-    index = [
-        (offset - moved, position - start) for offset, position in _entries(cut, ".index", _OFFSET_ENTRY)
-    ]
-    files[".index"] = _file(
-        _OFFSET_ENTRY,
-        [one for one in index if one[0] >= 0 and 0 <= one[1] < end - start],
-        segment.log.mtime_ns,
-    )
-    most = (cut.next_offset if cut.next_offset is not None else segment.base_offset + 2**31) - first
-    times = [(time, offset - moved) for time, offset in _entries(cut, ".timeindex", _TIME_ENTRY)]
-    files[".timeindex"] = _file(
-        _TIME_ENTRY, [one for one in times if 0 <= one[1] < most], segment.log.mtime_ns
-    )
+    try:
+        part = _batches_of(cut)
+    except StoredObjectError as error:
+        for suffix in _CUT_SUFFIXES & segment.files.keys():
+            files[suffix] = LostFile(segment.files[suffix].size, segment.log.mtime_ns, error)
+        return SegmentPart(max(cut.first_offset, segment.base_offset), files)
+    base, start, end = part
+    files[".log"] = FileRange(segment.log, start, end)
+    moved = base - segment.base_offset
+    after = segment.base_offset + 2**31 if cut.next_offset is None else cut.next_offset
+
+    def offset_entries(found: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+        entries = ((offset - moved, position - start) for offset, position in found)
+        return (one for one in entries if one[0] >= 0 and 0 <= one[1] < end - start)
+
+    def time_entries(found: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+        return ((time, offset - moved) for time, offset in found if 0 <= offset - moved < after - base)
+
+    def aborted(found: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+        return (one for one in found if base <= one[3] < after)
+
+    files[".index"] = _index(segment, ".index", _OFFSET_ENTRY, offset_entries)
+    files[".timeindex"] = _index(segment, ".timeindex", _TIME_ENTRY, time_entries)
     if ".txnindex" in segment.files:
-        aborted = _entries(cut, ".txnindex", _TRANSACTION_ENTRY)
-        files[".txnindex"] = _file(
-            _TRANSACTION_ENTRY,
-            [one for one in aborted if first <= one[3] < first + most],
-            segment.log.mtime_ns,
-        )
-    return files
+        files[".txnindex"] = _index(segment, ".txnindex", _TRANSACTION_ENTRY, aborted)
+    return SegmentPart(base, files)
 
 
-_CUT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+_CUT_SUFFIXES = {".log", ".index", ".timeindex", ".txnindex"}
 
 
-def _entries(cut: SegmentCut, suffix: str, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
-    file = cut.segment.files.get(suffix)
+def _index(
+    segment: RemoteSegment,
+    suffix: str,
+    entry: struct.Struct,
+    of_part: Callable[[Iterable[tuple[int, ...]]], Iterable[tuple[int, ...]]],
+) -> ViewFile:
+    """Return an index of a part, with the entries of the segment's one for which `of_part` returns others."""
+    try:
+        entries = of_part(_entries(segment, suffix, entry))
+    except StoredObjectError as error:
+        return LostFile(segment.files[suffix].size, segment.log.mtime_ns, error)
+    return BytesFile(b"".join(entry.pack(*one) for one in entries), segment.log.mtime_ns)
+
+
+def _entries(segment: RemoteSegment, suffix: str, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
+    file = segment.files.get(suffix)
     data = b"" if file is None else bytes(file.read_at(0, file.size))
     return entry.iter_unpack(data[: len(data) // entry.size * entry.size])
 
 
-def _file(entry: struct.Struct, entries: list[tuple[int, ...]], mtime_ns: int) -> BytesFile:
-    return BytesFile(b"".join(entry.pack(*one) for one in entries), mtime_ns)
+def _batches_of(cut: SegmentCut) -> _Batches:
+    """Find the batches of a part: those from the one that has its first offset to before the next part."""
+    segment = cut.segment
+    base, start = max(cut.first_offset, segment.base_offset), 0
+    if base > segment.base_offset:
+        found, start = _find_batch(segment, base)
+        # Deleted records may precede the first offset in its batch. An older batch has its last offset in its header.
+        base = min(base, max(found, segment.base_offset))
+    end = segment.size if cut.next_offset is None else _find_batch(segment, cut.next_offset)[1]
+    return _Batches(base, start, max(start, end))
 
 
-def _position_of(cut: SegmentCut, offset: int) -> int:
-    """Return the position of the first batch that has `offset` or later ones; the end of the log without one."""
-    segment, position = cut.segment, 0
-    for relative, found in _entries(cut, ".index", _OFFSET_ENTRY):
-        # An entry is the last offset of a batch, and the position of that batch.
-        if segment.base_offset + relative < offset:
-            position = found
+def _find_batch(segment: RemoteSegment, offset: int) -> tuple[int, int]:
+    """Find the first batch that has `offset` or later ones. Returns the offset in its header, and its position.
+
+    Returns `offset` and the end of the log without one.
+    """
+    position = 0
+    with suppress(StoredObjectError):  # without an index all batches before the offset are read
+        for relative, found in _entries(segment, ".index", _OFFSET_ENTRY):
+            # An entry is the last offset of a batch, and the position of that batch.
+            if segment.base_offset + relative < offset:
+                position = found
     window, begin = memoryview(b""), 0
     while position + _HEADER_BYTES <= segment.size:
         if not begin <= position <= begin + len(window) - _HEADER_BYTES:
@@ -125,6 +180,6 @@ def _position_of(cut: SegmentCut, offset: int) -> int:
             (delta,) = struct.unpack_from(">i", window, position - begin + _LAST_OFFSET_DELTA_POSITION)
             last_offset += delta
         if last_offset >= offset:
-            return position
+            return base_offset, position
         position += _OVERHEAD + size
-    return segment.size
+    return offset, segment.size

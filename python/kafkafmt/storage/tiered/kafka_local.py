@@ -21,13 +21,18 @@ from functools import partial
 from kafkafmt._util.sizes import MIB
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.records.base import MemoryRecords
-from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.base import FileStatus
 from kafkafmt.storage.chunks import ChunkCache, ChunkedFile, ChunkIndex
 from kafkafmt.storage.paths import StoragePath, side_by_side
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, LeaderEpochs, read_checkpoint
-from kafkafmt.storage.tiered.objects import OpenedSegments, StoredObjects, StoredPartition, grouped
+from kafkafmt.storage.tiered.objects import (
+    OpenedSegments,
+    StoredObjects,
+    StoredPartition,
+    ensure_none_missing,
+    grouped,
+)
 from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import ViewFile
 
@@ -70,26 +75,23 @@ class LocalSegmentReader:
     def segments(self, stored: StoredPartition) -> list[RemoteSegment]:
         """Return the complete segments of a partition, by base offset. Segments are read side by side.
 
-        Kafka copies the log first. A segment without a checkpoint is left out if another one has the same base offset,
-        or none has a higher one: its copy failed, or is not complete yet. Raises StoredObjectError for others. If no
-        segment has a checkpoint, none was copied with the logs, and all segments are complete.
+        Kafka copies the log first. A segment without a checkpoint is left out. Raises StoredObjectError if offsets are
+        missing, as `ensure_none_missing`. If no segment has a checkpoint, none was copied with the logs, and all
+        segments are complete.
         """
         with_log = {name: one for name, one in stored.objects.items() if "log" in one.paths}
-        complete = [one for one in with_log.values() if _CHECKPOINT in one.paths]
-        if not complete:
-            complete = list(with_log.values())
-        offsets = {one.base_offset for one in complete}
-        for name, one in stored.objects.items():
-            if one.base_offset not in offsets and any(one.base_offset < offset for offset in offsets):
-                missing = _CHECKPOINT if "log" in one.paths else "log"
-                path = next(iter(one.paths.values()))[0]
-                raise StoredObjectError(
-                    path.parent / f"{name}.{missing}",
-                    "the file is missing; the partition has later segments",
-                )
-        in_parallel = any(isinstance(one.paths["log"][0], RemotePath) for one in complete)
-        found = side_by_side(partial(self._segment, stored), complete, in_parallel=in_parallel)
-        return sorted(found, key=lambda one: (one.base_offset, one.segment_id))
+        complete = {name: one for name, one in with_log.items() if _CHECKPOINT in one.paths} or with_log
+        in_parallel = any(isinstance(one.paths["log"][0], RemotePath) for one in complete.values())
+        opened = side_by_side(partial(self._segment, stored), complete.values(), in_parallel=in_parallel)
+        segments = sorted(opened, key=lambda one: (one.base_offset, one.segment_id))
+        message = "the file is missing; the partition has later segments"
+        for needed, left_out in (
+            ("log", stored.objects.keys() - with_log.keys()),
+            (_CHECKPOINT, with_log.keys() - complete.keys()),
+        ):
+            incomplete = {name: stored.objects[name] for name in sorted(left_out)}
+            ensure_none_missing(incomplete, segments, needed, message)
+        return segments
 
     def _segment(self, stored: StoredPartition, objects: StoredObjects) -> RemoteSegment:
         return self.opened.get(objects, lambda: self._opened(stored, objects))
@@ -118,10 +120,7 @@ def _leader_epochs(objects: StoredObjects, files: Mapping[str, ViewFile]) -> Lea
     checkpoint = files.get(CHECKPOINT_SUFFIX)
     if checkpoint is None:
         return ()
-    try:
-        epochs = read_checkpoint(bytes(checkpoint.read_at(0, checkpoint.size)))
-    except ValueError as error:
-        raise StoredObjectError(objects.paths[_CHECKPOINT][0], str(error)) from None
+    epochs = read_checkpoint(checkpoint, objects.paths[_CHECKPOINT][0])
     before = [epoch for epoch, offset in epochs if offset <= objects.base_offset]
     after = [(epoch, offset) for epoch, offset in epochs if offset > objects.base_offset]
     return (*((epoch, objects.base_offset) for epoch in before[-1:]), *after)

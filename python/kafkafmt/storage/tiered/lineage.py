@@ -15,8 +15,10 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafkafmt.log.checkpoints import CheckpointError, parse_leader_epochs
 from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
+from kafkafmt.storage.views import ViewFile
 
 CHECKPOINT_SUFFIX = ".leader-epoch-checkpoint"
 _UNBOUNDED = 2**63
@@ -35,21 +37,14 @@ class _Part:
     after: int
 
 
-def cuts(segments: Sequence[RemoteSegment]) -> list[SegmentCut]:
-    """Return the parts of segments that make up the log, ascending. No two have an offset in common.
-
-    Raises StoredObjectError for a leader-epoch checkpoint that cannot be read.
-    """
-    lineage = current_lineage(segments)
+def cuts(segments: Sequence[RemoteSegment], lineage: LeaderEpochs) -> list[SegmentCut]:
+    """Return the parts of segments that make up the log of `lineage`, ascending. No two have an offset in common."""
     ends = _ends(segments)
     parts = [part for one in segments for part in _parts(one, ends[one.base_offset], lineage)]
-    chosen = _fewest(parts)
     found: list[SegmentCut] = []
-    for place, part in enumerate(chosen):
-        following = chosen[place + 1].first if place + 1 < len(chosen) else _UNBOUNDED
-        after = min(part.after, following)
-        at_end = after >= _after(part.segment, ends[part.segment.base_offset])
-        found.append(SegmentCut(part.segment, part.first, None if at_end else after))
+    for part in _begun_last(parts):
+        at_end = part.after >= _after(part.segment, ends[part.segment.base_offset])
+        found.append(SegmentCut(part.segment, part.first, None if at_end else part.after))
     return found
 
 
@@ -66,12 +61,9 @@ def current_lineage(segments: Sequence[RemoteSegment]) -> LeaderEpochs:
         return ()
     checkpoint = newest_first[0].files.get(CHECKPOINT_SUFFIX)
     if checkpoint is not None and checkpoint.size:
-        if checkpoint.size > _MAX_CHECKPOINT_BYTES:
-            raise _bad_checkpoint(newest_first[0], f"found {checkpoint.size} bytes")
-        try:
-            epochs = read_checkpoint(bytes(checkpoint.read_at(0, checkpoint.size)))
-        except ValueError as error:
-            raise _bad_checkpoint(newest_first[0], str(error)) from None
+        newest = newest_first[0]
+        name = f"{newest.topic}-{newest.partition}: segment {newest.base_offset}-{newest.segment_id}"
+        epochs = read_checkpoint(checkpoint, name)
         if epochs:
             return epochs
     lineage: list[tuple[int, int]] = []
@@ -84,35 +76,17 @@ def current_lineage(segments: Sequence[RemoteSegment]) -> LeaderEpochs:
     return tuple(lineage)
 
 
-def read_checkpoint(data: bytes) -> LeaderEpochs:
-    """Decode a leader-epoch checkpoint: a line of the version 0, of the count, then of an epoch and its first offset.
+def read_checkpoint(file: ViewFile, name: object) -> LeaderEpochs:
+    """Read the leader-epoch checkpoint of a segment. Raises StoredObjectError if it cannot be read.
 
-    Raises ValueError, which names the line.
-
-    >>> read_checkpoint(b"0\\n2\\n0 0\\n3 17\\n")
-    ((0, 0), (3, 17))
+    name: its path, or that of the segment, for errors.
     """
-    lines = data.decode("ascii", "replace").split("\n")
-    if lines[0].strip() != "0":
-        raise ValueError(f"line 1: expected the version 0, found {lines[0][:40]!r}")
-    entries = [line for line in lines[2:] if line.strip()]
-    if len(lines) < 2 or lines[1].strip() != str(len(entries)):
-        raise ValueError(f"line 2: expected the number of lines that follow, {len(entries)}")
-    epochs: list[tuple[int, int]] = []
-    for number, line in enumerate(entries, 3):
-        words = line.split()
-        if len(words) != 2 or not all(word.isdecimal() and len(word) < 20 for word in words):
-            raise ValueError(f"line {number}: expected an epoch and an offset, found {line[:40]!r}")
-        found = int(words[0]), int(words[1])
-        if epochs and not (epochs[-1][0] < found[0] and epochs[-1][1] <= found[1]):
-            raise ValueError(f"line {number}: expected epochs and offsets that ascend, found {line[:40]!r}")
-        epochs.append(found)
-    return tuple(epochs)
-
-
-def _bad_checkpoint(segment: RemoteSegment, message: str) -> StoredObjectError:
-    name = f"{segment.topic}-{segment.partition}: segment {segment.base_offset}-{segment.segment_id}"
-    return StoredObjectError(name, f"the leader-epoch checkpoint cannot be read: {message}")
+    try:
+        if file.size > _MAX_CHECKPOINT_BYTES:
+            raise CheckpointError(f"found {file.size} bytes")
+        return tuple(parse_leader_epochs(bytes(file.read_at(0, file.size)), ""))
+    except CheckpointError as error:
+        raise StoredObjectError(name, f"the leader-epoch checkpoint cannot be read: {error}") from None
 
 
 def _age(segment: RemoteSegment) -> tuple[int, int, int, str]:
@@ -153,26 +127,24 @@ def _parts(segment: RemoteSegment, end: int, lineage: LeaderEpochs) -> list[_Par
     return found
 
 
-def _fewest(parts: list[_Part]) -> list[_Part]:
-    """Return the fewest parts that have every offset which some part has, ascending.
+def _begun_last(parts: list[_Part]) -> list[_Part]:
+    """Return parts that have every offset which some part has, each offset once, ascending.
 
-    Of several parts that have an offset, the one with the highest last offset is chosen. So a part overlaps the next
-    one only. All have the same records, as they are in the lineage.
+    Of several parts that have an offset, the one with the highest first offset is chosen, as brokers do. So a segment
+    whose last offset is stored too high hides no later ones. Of those, the one that ends last is chosen.
     """
-    ascending = sorted(parts, key=lambda part: part.first)
+    ascending = sorted(parts, key=lambda part: (part.first, part.after))
+    begun: list[_Part] = []
     chosen: list[_Part] = []
-    place, position = 0, -1
-    best: _Part | None = None
-    while place < len(ascending) or best is not None:
-        while place < len(ascending) and ascending[place].first <= position:
-            if best is None or ascending[place].after > best.after:
-                best = ascending[place]
-            place += 1
-        if best is not None and best.after > position:
-            chosen.append(best)
-            position, best = best.after, None
-            continue
-        best = None
-        if place < len(ascending):
-            position = ascending[place].first
+    for part, stop in zip(ascending, [*(one.first for one in ascending[1:]), _UNBOUNDED], strict=False):
+        begun.append(part)
+        position = part.first
+        while begun and position < stop:
+            last = begun[-1]
+            if last.after <= position:
+                begun.pop()
+                continue
+            after = min(last.after, stop)
+            chosen.append(_Part(last.segment, position, after))
+            position = after
     return chosen

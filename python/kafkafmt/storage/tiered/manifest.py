@@ -54,8 +54,6 @@ class SegmentMetadata:
     segment_id: str
     start_offset: int
     end_offset: int
-    max_timestamp_ms: int
-    broker_id: int
     event_timestamp_ms: int
     leader_epochs: tuple[tuple[int, int], ...]
 
@@ -303,15 +301,14 @@ def _metadata(found: _Object) -> SegmentMetadata:
         numbers = sorted(map(int, epochs.fields))
     except ValueError:
         raise _FieldError("remoteLogSegmentMetadata.segmentLeaderEpochs: expected epochs as names") from None
+    start_offset = found.integer("startOffset", most=_MAX_LONG)
     return SegmentMetadata(
         topic=named.text("topic"),
         topic_id=partition.text("topicId"),
         partition=named.integer("partition"),
         segment_id=segment.text("id"),
-        start_offset=found.integer("startOffset", most=_MAX_LONG),
-        end_offset=found.integer("endOffset", least=-1, most=_MAX_LONG),
-        max_timestamp_ms=found.integer("maxTimestampMs", least=-1, most=_MAX_LONG),
-        broker_id=found.integer("brokerId", least=-1),
+        start_offset=start_offset,
+        end_offset=found.integer("endOffset", least=start_offset, most=_MAX_LONG),
         event_timestamp_ms=found.integer("eventTimestampMs", least=-1, most=_MAX_LONG),
         leader_epochs=tuple((epoch, epochs.integer(str(epoch), most=_MAX_LONG)) for epoch in numbers),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.base import FileStatus
 from kafkafmt.storage.paths import StoragePath
 from kafkafmt.storage.tiered.segments import RemoteSegment
@@ -64,6 +65,29 @@ class OpenedSegments:
     def _key(self, objects: StoredObjects) -> tuple[str, int, int]:
         path, status = objects.paths[self._suffix]
         return str(path), status.st_size, status.st_mtime_ns
+
+
+def ensure_none_missing(
+    incomplete: Mapping[str, StoredObjects], complete: Sequence[RemoteSegment], needed: str, message: str
+) -> None:
+    """Raise StoredObjectError if offsets are missing because a segment is not complete.
+
+    An incomplete segment is left out without an error in these cases:
+
+    - A complete one has its base offset: a copy failed, and a leader copied the offsets again.
+    - All complete ones begin later: retention deletes it.
+    - All complete ones begin earlier: it is still copied.
+
+    incomplete: by name. needed: the suffix of the object that is missing. message: of the error.
+    """
+    offsets = [one.base_offset for one in complete]
+    for name, one in incomplete.items():
+        if not offsets or not min(offsets) < one.base_offset < max(offsets):
+            continue
+        ends = (max(other.base_offset, other.end_offset) for other in complete)
+        if not any(base <= one.base_offset <= end for base, end in zip(offsets, ends, strict=True)):
+            path = next(iter(one.paths.values()))[0]
+            raise StoredObjectError(path.parent / f"{name}.{needed}", message)
 
 
 _Partition = TypeVar("_Partition", bound=StoredPartition)

@@ -16,7 +16,7 @@ class RemoteSegment:
     base_offset, end_offset: the first offset, and the last one, as the leader knew them. end_offset is -1 if the store
     does not tell.
     leader_epochs: each leader epoch of the segment and its first offset, ascending. Empty if the store does not tell.
-    max_timestamp_ms, broker_id, event_timestamp_ms: of the copy's metadata; -1 if the store does not tell.
+    event_timestamp_ms: when the leader has copied it; -1 if the store does not tell.
     files: by suffix: `.log`, and those of `.index`, `.timeindex`, `.txnindex`, `.snapshot` and
     `.leader-epoch-checkpoint` that are stored. The snapshot is the state of producers after the segment.
     """
@@ -29,8 +29,6 @@ class RemoteSegment:
     end_offset: int
     leader_epochs: tuple[tuple[int, int], ...]
     files: Mapping[str, ViewFile]
-    max_timestamp_ms: int = -1
-    broker_id: int = -1
     event_timestamp_ms: int = -1
 
     @property

@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
+from kafkafmt.log.checkpoints import LEADER_EPOCH_CHECKPOINT, leader_epochs_to_bytes
 from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.chunks import ChunkCache
 from kafkafmt.storage.keys import KeyRing
 from kafkafmt.storage.paths import StoragePath, storage_of
 from kafkafmt.storage.remote import RemotePath
 from kafkafmt.storage.tiered.aiven import SegmentReader, find_partitions
-from kafkafmt.storage.tiered.cutting import cut_files
+from kafkafmt.storage.tiered.cutting import LostFile, cut_segment
 from kafkafmt.storage.tiered.kafka_local import LocalPartition, LocalSegmentReader, find_local_partitions
-from kafkafmt.storage.tiered.lineage import cuts
+from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, cuts
 from kafkafmt.storage.tiered.objects import StoredPartition
-from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
+from kafkafmt.storage.tiered.segments import RemoteSegment
 from kafkafmt.storage.views import BytesFile, ViewFile, ViewFileSystem, ViewTree
 
-_EPOCHS_SUFFIX = ".leader-epoch-checkpoint"
 _SNAPSHOT_SUFFIX = ".snapshot"
 
 
@@ -72,11 +72,17 @@ class TieredFileSystem(ViewFileSystem):
         for name, one in partitions.items():
             stamp = _stamp(one)
             known = kept.get(name)
-            folder_of = known[1] if known is not None and known[0] == stamp else None
-            self._folders[name] = stamp, folder_of or PartitionFolder(self._loader(one))
+            if known is None or known[0] != stamp or not known[1].is_current:
+                known = stamp, PartitionFolder(self._loader(one))
+            self._folders[name] = known
         for opened in (self._reader.opened, self._local_reader.opened):
             opened.keep(partitions.values())
         return {"": {}, **{name: folder for name, (_, folder) in self._folders.items()}}
+
+    def log_start_offset(self, folder: str) -> int:
+        """Return the offset below which the records in a partition's folder are deleted. Raises OSError."""
+        found = self._current().get(folder)
+        return found.loaded().start_offset if isinstance(found, PartitionFolder) else 0
 
     def _loader(self, stored: StoredPartition) -> Callable[[], list[RemoteSegment]]:
         reader = self._local_reader if isinstance(stored, LocalPartition) else self._reader
@@ -142,54 +148,64 @@ class PartitionFolder(Mapping[str, ViewFile]):
     def __init__(self, load: Callable[[], list[RemoteSegment]]) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._files: dict[str, ViewFile] | None = None
+        self._files: PartitionFiles | None = None
 
     def __getitem__(self, name: str) -> ViewFile:
-        return self._loaded()[name]
+        return self.loaded().by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._loaded())
+        return iter(self.loaded().by_name)
 
     def __len__(self) -> int:
-        return len(self._loaded())
+        return len(self.loaded().by_name)
 
-    def _loaded(self) -> dict[str, ViewFile]:
+    def loaded(self) -> PartitionFiles:
+        """Return the files. Raises OSError."""
         with self._lock:
             if self._files is None:
-                self._files = partition_files(cuts(self._load()))
+                self._files = partition_files(self._load())
             return self._files
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the files stay valid while the objects do not change."""
+        return self._files is None or not self._files.has_lost
 
-def partition_files(segments: list[SegmentCut]) -> dict[str, ViewFile]:
-    """Return the files of a partition's folder, by name, as a broker would have them."""
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """The files of a partition's folder, as a broker would have them.
+
+    start_offset: the records below it are deleted, although the first batch may have them.
+    has_lost: a part of a segment could not be read. Later it may be: a key ring may get the key of a segment.
+    """
+
+    by_name: Mapping[str, ViewFile]
+    start_offset: int
+    has_lost: bool
+
+
+def partition_files(segments: list[RemoteSegment]) -> PartitionFiles:
+    """Return the files of a partition's folder. Raises StoredObjectError if the leader epochs cannot be read."""
     files: dict[str, ViewFile] = {}
-    for cut in segments:
-        for suffix, file in cut_files(cut).items():
+    lineage = current_lineage(segments)
+    chosen = cuts(segments, lineage)
+    for cut in chosen:
+        part = cut_segment(cut)
+        if not cut.is_whole and not part.files[".log"].size:
+            continue
+        for suffix, file in part.files.items():
             if suffix == _SNAPSHOT_SUFFIX and cut.segment.end_offset >= 0:
                 # The copy of a segment has the state of producers after it. A log directory has the state before the
                 # segment of that name.
                 files[f"{cut.segment.end_offset + 1:020d}{suffix}"] = file
-            elif suffix not in (_EPOCHS_SUFFIX, _SNAPSHOT_SUFFIX):
-                files[f"{max(cut.first_offset, cut.segment.base_offset):020d}{suffix}"] = file
-    if segments:
-        topic_id = segments[0].segment.topic_id
+            elif suffix not in (CHECKPOINT_SUFFIX, _SNAPSHOT_SUFFIX):
+                files[f"{part.base_offset:020d}{suffix}"] = file
+    has_lost = any(isinstance(file, LostFile) for file in files.values())
+    if chosen:
+        topic_id = chosen[0].segment.topic_id
         if topic_id:
             files["partition.metadata"] = BytesFile(f"version: 0\ntopic_id: {topic_id}\n".encode())
-        if epochs := _leader_epochs(segments):
-            files["leader-epoch-checkpoint"] = epochs
-    return files
-
-
-def _leader_epochs(segments: list[SegmentCut]) -> ViewFile | None:
-    """Return the checkpoint of the log: that of the last segment, or the epochs of the manifests. None without both."""
-    last = segments[-1].segment.files.get(_EPOCHS_SUFFIX)
-    if last is not None and last.size:
-        return last
-    first_offsets: dict[int, int] = {}
-    for cut in segments:
-        for epoch, offset in cut.segment.leader_epochs:
-            first_offsets.setdefault(epoch, max(offset, cut.first_offset))
-    if not first_offsets:
-        return None
-    lines = "".join(f"{epoch} {offset}\n" for epoch, offset in sorted(first_offsets.items()))
-    return BytesFile(f"0\n{len(first_offsets)}\n{lines}".encode())
+        if lineage:
+            files[LEADER_EPOCH_CHECKPOINT] = BytesFile(leader_epochs_to_bytes(lineage))
+    return PartitionFiles(files, chosen[0].first_offset if chosen else 0, has_lost)
