@@ -60,3 +60,21 @@ def test_records_when_their_position_was_validated_between_polls_then_come(
         assert consumer.position(here, READ_SECONDS * 1000) == 1
         send_singly(cluster, topic, 1)
         assert [record.offset for record in polled(consumer, 1)] == [1]
+
+
+@pytest.mark.slow
+def test_committed_offset_when_its_leader_has_lost_records_before_it_then_the_consumer_continues_where_the_log_differs(
+    cluster: Cluster, topic: str
+) -> None:
+    here = only(topic)
+    send_singly(cluster, topic, 2)
+    cluster.kill()
+    cluster.start()  # the next leader epochs
+    send_singly(cluster, topic, 3)
+    with consuming(cluster.bootstrap, here, group_id=topic, **EARLIEST) as consumer:
+        epochs = [record.leader_epoch for record in polled(consumer, 5)]
+        assert epochs[0] == epochs[1] < epochs[2]
+        consumer.commit({here: OffsetAndMetadata(4, "", epochs[0])})
+    with consuming(cluster.bootstrap, group_id=topic, **EARLIEST) as consumer:
+        consumer.assign([here])
+        assert polled(consumer, 1)[0].offset == 2

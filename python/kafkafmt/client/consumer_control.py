@@ -436,10 +436,15 @@ class ConsumerControl:
         """Set positions to committed offsets, and let the reset policy set the others."""
         if self._subscription.has_all_fetch_positions():
             return
-        if self.config["group_id"] is not None and not self._coordinator.refresh_committed_offsets_if_needed(
-            timeout_ms=timeout_ms
-        ):
-            return
+        if self.config["group_id"] is not None:
+            missing = self._subscription.missing_fetch_positions()
+            try:
+                found = self._coordinator.fetch_committed_offsets(missing, timeout_ms=timeout_ms)
+            except kafka_errors.KafkaTimeoutError:
+                return
+            for partition, (offset, _, leader_epoch) in found.items():
+                # With the epoch: kafka-python's refresh_committed_offsets_if_needed drops it, and truncation with it.
+                self._subscription.seek(partition, OffsetAndMetadata(offset, "", leader_epoch))
         self._subscription.reset_missing_positions()
 
     def _begin_resets(self, timeout_ms: float | None = None) -> Future | None:
