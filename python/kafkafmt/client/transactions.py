@@ -97,8 +97,6 @@ class Transactions(TransactionState):
     def begin(self) -> None:
         """Begin a transaction."""
         with self._lock:
-            if self._closed_by is not None:
-                raise kafka_errors.IllegalStateError("begin_transaction: the producer is closed")
             self._ensure_transactional()
             self._ensure_no_error()
             self._transition_to(State.IN_TRANSACTION)
@@ -120,6 +118,18 @@ class Transactions(TransactionState):
             self._transition_to(State.ABORTING_TRANSACTION)
             self._new_partitions.clear()
             return self.enqueue(EndTransaction(self, commits=False))
+
+    def abort_open(self) -> bool:
+        """Abort the transaction, because the producer closes. Return False if none is open, or it ends already."""
+        with self._lock:
+            is_open = self._state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+            if is_open:
+                log.warning(
+                    "transactional id %s: the producer closes and aborts its transaction",
+                    self.transactional_id,
+                )
+                self.begin_abort()
+            return is_open
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata | str
@@ -176,6 +186,8 @@ class Transactions(TransactionState):
             raise kafka_errors.IllegalStateError(
                 "Transactional method invoked on a non-transactional producer."
             )
+        if self._closed_by is not None:
+            raise kafka_errors.IllegalStateError("Transactional method invoked on a producer that is closed.")
 
     def _ensure_no_error(self) -> None:
         if self._state in ERRORS:
