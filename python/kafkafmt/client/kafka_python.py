@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from kafka.errors import KafkaConnectionError
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafkafmt.client.tls import ssl_context
 
 _SCRAM = "SCRAM-"
+_TOKEN_PROVIDER = "sasl_oauth_token_provider"
 
 
 def kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,8 +26,33 @@ def kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sasl_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for kafka-python's mechanisms of SASL: it does not escape user names for SCRAM (RFC 5802)."""
-    name = config.get("sasl_plain_username")
-    if name is None or not (config.get("sasl_mechanism") or "").startswith(_SCRAM):
-        return dict(config)
-    return {**config, "sasl_plain_username": name.replace("=", "=3D").replace(",", "=2C")}
+    """Return the options for kafka-python's mechanisms of SASL: it does not escape user names for SCRAM (RFC 5802).
+
+    An error of a token provider ends the connection as one of the network does, so that requests are sent again.
+    """
+    found = dict(config)
+    name, provider = found.get("sasl_plain_username"), found.get(_TOKEN_PROVIDER)
+    if name is not None and (found.get("sasl_mechanism") or "").startswith(_SCRAM):
+        found["sasl_plain_username"] = name.replace("=", "=3D").replace(",", "=2C")
+    if isinstance(provider, AbstractTokenProvider):
+        found[_TOKEN_PROVIDER] = _TokenProvider(provider)
+    return found
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """Raises KafkaConnectionError for each error of the provider."""
+
+    def __init__(self, provider: AbstractTokenProvider) -> None:
+        self._provider = provider
+
+    def token(self) -> str:
+        return self._call(self._provider.token)
+
+    def extensions(self) -> dict[str, str]:
+        return self._call(self._provider.extensions)
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except Exception as error:
+            raise KafkaConnectionError(f"{_TOKEN_PROVIDER}: {error!r}") from error
