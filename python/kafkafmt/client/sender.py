@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEVER = float("inf")
+# From this version of Produce on, the client waits as long as a response says. Before, the broker has waited (KIP-219).
+_THROTTLING_VERSION = 6
 # After so many requests in a row other callbacks have their turn.
 _MAX_ROUNDS = 32
 
@@ -341,7 +343,7 @@ class Sender:
             connection.close(failure)
             self._fail_request(batches, failure)
             return
-        if throttle_time_ms:
+        if version >= _THROTTLING_VERSION:
             connection.throttle(throttle_time_ms)
         waiting = {
             (self._requests.name_of(topic), partition): batch
