@@ -25,6 +25,7 @@ from kafkafmt.client.fetch_engine import FetchEngine
 from kafkafmt.client.fetch_metrics import FetchMetrics
 from kafkafmt.client.fetch_queue import FetchQueue
 from kafkafmt.client.io_thread import IoThread
+from kafkafmt.client.metrics import values_by_group
 from kafkafmt.client.offset_resets import OffsetResets
 from kafkafmt.client.partition_fetches import ConsumerState, PartitionFetches
 from kafkafmt.memory.budget import MemoryBudget
@@ -163,12 +164,7 @@ class ConsumerControl:
         """Return the metrics by group and name; None without `metrics_enabled`. raw: kafka-python's objects."""
         if self._metrics is None:
             return None
-        if raw:
-            return dict(self._metrics.metrics)
-        found: dict[str, dict[str, Any]] = {}
-        for name, metric in self._metrics.metrics.copy().items():
-            found.setdefault(name.group, {})[name.name] = metric.value()
-        return found
+        return dict(self._metrics.metrics) if raw else values_by_group(self._metrics)
 
     # Subscriptions
 

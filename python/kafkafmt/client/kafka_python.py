@@ -52,10 +52,12 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         self._provider = provider
 
     def token(self) -> str:
-        return self._call(self._provider.token)
+        token: str = self._call(self._provider.token)
+        return token
 
     def extensions(self) -> dict[str, str]:
-        return self._call(self._provider.extensions)
+        extensions: dict[str, str] = self._call(self._provider.extensions)
+        return extensions
 
     def _call(self, function: Callable[[], Any]) -> Any:
         try:
