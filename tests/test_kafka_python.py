@@ -53,7 +53,10 @@ USED = {
     "kafka.net.compat": {"KafkaNetClient"},
     "kafka.net.inet": {"create_connection"},
     "kafka.net.manager": {"KafkaConnectionManager"},
-    "kafka.net.sasl": {"SASL_MECHANISMS", "get_sasl_mechanism"},
+    "kafka.net.sasl": {"SASL_MECHANISMS", "get_sasl_mechanism", "register_sasl_mechanism"},
+    "kafka.net.sasl.abc": {"SaslMechanism"},
+    "kafka.net.sasl.oauth": {"AbstractTokenProvider"},
+    "kafka.net.sasl.scram": {"SaslMechanismScram"},
     "kafka.net.selector": {"NetworkSelector"},
     "kafka.partitioner": {"DefaultPartitioner", "Partitioner"},
     "kafka.producer.future": {"FutureProduceResult", "FutureRecordMetadata", "RecordMetadata"},
@@ -62,7 +65,7 @@ USED = {
     "kafka.structs": {"ConsumerGroupMetadata", "OffsetAndMetadata", "OffsetAndTimestamp", "TopicPartition"},
 }
 # Public classes, beside errors, from which classes of the product derive.
-BASES = {"AsyncConsumerRebalanceListener", "EncodeBuffer"}
+BASES = {"AbstractTokenProvider", "AsyncConsumerRebalanceListener", "EncodeBuffer", "SaslMechanism"}
 # The server reads the schemas of messages, which have no public name, to measure and encode any message.
 SCHEMA, SCHEMA_READERS = "_struct", {"python/kafkafmt/server", "tests/server"}
 # Public, in spite of their names.

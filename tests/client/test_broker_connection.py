@@ -57,6 +57,18 @@ class Unsecured(AbstractTokenProvider):  # type: ignore[misc]
         return "".join(base64.urlsafe_b64encode(part).decode().rstrip("=") + "." for part in parts)
 
 
+class FailingOnce(Unsecured):
+    """Fails once if it has to."""
+
+    has_to_fail = False
+
+    def token(self) -> str:
+        if self.has_to_fail:
+            self.has_to_fail = False
+            raise RuntimeError("the provider does not answer")
+        return super().token()
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("certificates"))
@@ -285,6 +297,20 @@ def test_a_session_that_is_not_renewed_in_time_ends_the_connection_and_says_so(
         client.wait_until(lambda: connection.is_closed)
     assert isinstance(connection.error, kafka.errors.RequestTimedOutError)
     assert "not authenticated again within 0.5 s" in str(connection.error)
+
+
+def test_init_transactions_when_the_token_provider_fails_once_then_is_sent_again(secured: Broker) -> None:
+    provider = FailingOnce()
+    with Producer(
+        bootstrap_servers=f"{HOST}:{secured.ports['SASL_PLAINTEXT']}",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=provider,
+        transactional_id="tokens",
+    ) as producer:
+        provider.has_to_fail = True
+        producer.init_transactions(SECONDS)
+    assert not provider.has_to_fail
 
 
 def test_a_wrong_password_ends_the_connection_with_kafka_pythons_error(

@@ -170,7 +170,7 @@ def test_send_when_a_producer_id_is_waited_for_then_records_expire_and_what_foll
     away: Callable[[Cluster], AbstractContextManager[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first that expires with an id had numbers, which begins a new epoch: all others wait for that."""
+    """The first that expires with an id had numbers, so a new producer id is requested: all others wait for it."""
     timeouts = {"linger_ms": 0, "request_timeout_ms": 900}
     with sending(cluster, **timeouts, **IDEMPOTENT) as sent:
         sent.send_in_vain(topic, zeros(0)).get(ANSWER_SECONDS)

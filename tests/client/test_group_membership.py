@@ -139,7 +139,7 @@ class LostOffsets(LostCoordinator):
     def poll(self, timeout_ms: float | None) -> bool:
         return True
 
-    def refresh_committed_offsets_if_needed(self, timeout_ms: float | None) -> bool:
+    def fetch_committed_offsets(self, partitions: object, timeout_ms: float | None) -> Any:
         raise self._error
 
 

@@ -139,9 +139,9 @@ def failed_batch(producer_id: int | None, *, is_in_doubt: bool = False) -> Produ
     [
         (REFUSED, 7, Consequence.NONE),  # it fails alone
         (kafka.errors.TopicAuthorizationFailedError, 7, Consequence.NONE),
-        (kafka.errors.KafkaTimeoutError, 7, Consequence.NEW_EPOCH),  # it may have arrived
-        (kafka.errors.UnknownError, 7, Consequence.NEW_EPOCH),
-        (OUT_OF_ORDER, 7, Consequence.NEW_EPOCH),
+        (kafka.errors.KafkaTimeoutError, 7, Consequence.NEW_PRODUCER_ID),  # it may have arrived
+        (kafka.errors.UnknownError, 7, Consequence.NEW_PRODUCER_ID),
+        (OUT_OF_ORDER, 7, Consequence.NEW_PRODUCER_ID),
         (kafka.errors.KafkaTimeoutError, None, Consequence.NONE),  # never sent
         (kafka.errors.KafkaTimeoutError, 6, Consequence.NONE),  # sent under an id of the past
         (kafka.errors.ClusterAuthorizationFailedError, 7, Consequence.FATAL),
@@ -155,7 +155,7 @@ def test_what_becomes_of_an_idempotent_producer_when_a_batch_fails(
 
 def test_numbers_of_what_is_refused_and_may_have_arrived_before_are_not_given_again() -> None:
     in_doubt = failed_batch(7, is_in_doubt=True)
-    assert Sending().transactions.consequence_of(REFUSED(), in_doubt) is Consequence.NEW_EPOCH
+    assert Sending().transactions.consequence_of(REFUSED(), in_doubt) is Consequence.NEW_PRODUCER_ID
 
 
 @pytest.mark.parametrize("error", [REFUSED, kafka.errors.KafkaTimeoutError])
@@ -163,12 +163,10 @@ def test_a_transaction_is_aborted_when_a_batch_fails(error: type[Exception]) -> 
     assert Sending("id").transactions.consequence_of(error(), failed_batch(7)) is Consequence.ABORT
 
 
-def test_brokers_before_epochs_could_be_bumped_are_asked_for_another_producer_id() -> None:
-    sending = Sending(broker=(2, 4))
+def test_batch_when_its_fate_is_unknown_then_an_idempotent_producer_requests_another_producer_id() -> None:
+    sending = Sending()
     transactions = sending.transactions
-    error = kafka.errors.KafkaTimeoutError()
-    assert transactions.consequence_of(error, failed_batch(7)) is Consequence.NEW_PRODUCER_ID
-    transactions.batch_failed(error, failed_batch(7))
+    transactions.batch_failed(kafka.errors.KafkaTimeoutError(), failed_batch(7))
     assert not transactions.may_send(PARTITION)
     transactions.ensure_producer_id()
     sending.answer_producer_id(8, 0)
@@ -197,6 +195,18 @@ def test_a_transaction_after_one_with_a_batch_of_unknown_fate_has_a_new_epoch(
     assert sending.transactions.assign(PARTITION, 1).base_sequence == 0
 
 
+@pytest.mark.parametrize(("error", "is_certain"), [(REFUSED, True), (kafka.errors.KafkaTimeoutError, False)])
+def test_transaction_when_a_batch_has_an_unknown_fate_and_brokers_give_no_epoch_then_the_producer_ends(
+    error: type[Exception], is_certain: bool
+) -> None:
+    transactions = Sending("id", broker=(2, 4)).transactions
+    transactions.batch_failed(error(), failed_batch(7))
+    assert (transactions.has_abortable_error, transactions.has_fatal_error) == (is_certain, not is_certain)
+    if not is_certain:
+        with pytest.raises(kafka.errors.KafkaError, match="error state"):
+            transactions.begin_abort()
+
+
 # Numbers
 
 
@@ -221,17 +231,18 @@ def test_numbers_of_a_producer_id_of_the_past_are_not_taken_back() -> None:
     assert transactions.assign(PARTITION, 5).base_sequence == 10
 
 
-def test_numbers_that_are_taken_back_while_the_epoch_is_bumped_do_not_go_into_the_next_one() -> None:
-    """A broker refuses an epoch that does not begin with 0."""
+def test_numbers_that_are_taken_back_while_the_producer_id_changes_are_not_those_of_the_next_one() -> None:
+    """A broker refuses a producer that does not begin with 0."""
     sending = Sending()
     transactions = sending.transactions
     transactions.assign(PARTITION, 10)
     refused = transactions.assign(PARTITION, 10)
-    transactions.bump_epoch()
+    transactions.reset_producer_id()
     transactions.take_back(PARTITION, refused)
-    sending.answer_producer_id(7, 1)
+    transactions.ensure_producer_id()
+    sending.answer_producer_id(8, 0)
     transactions.take_back(PARTITION, refused)
-    assert transactions.assign(PARTITION, 5) == ProducerState(7, 1, 0)
+    assert transactions.assign(PARTITION, 5) == ProducerState(8, 0, 0)
 
 
 def test_numbers_of_a_batch_that_failed_before_it_was_refused_are_not_taken_back() -> None:
@@ -376,25 +387,27 @@ def test_batches_that_no_broker_acknowledges_are_possibly_delivered() -> None:
         (batch,) = sending.drain()
         sending.fail(batch, OUT_OF_ORDER)
     assert all(isinstance(future.exception, PossiblyDeliveredError) for future in futures)
-    sending.answer_producer_id(7, 1)
+    sending.transactions.ensure_producer_id()
+    sending.answer_producer_id(8, 0)
     sending.append(b"c")
     (batch,) = sending.drain()
-    assert batch.producer_state == ProducerState(7, 1, 0)
+    assert batch.producer_state == ProducerState(8, 0, 0)
 
 
-def test_batches_in_flight_keep_others_back_when_the_epoch_changes() -> None:
-    """Else those would be appended under the new epoch, and these refused by the old one."""
+def test_batches_in_flight_keep_others_back_when_the_producer_id_changes() -> None:
+    """Else those would be appended before these, which are sent again."""
     sending = Sending()
     sending.begin_pipelining()
     sending.append(b"a", b"b")
     first, second = sending.drain()
     first.created_ms = float("-inf")
     sending.fail(first, kafka.errors.KafkaTimeoutError)
-    sending.answer_producer_id(7, 1)
+    sending.transactions.ensure_producer_id()
+    sending.answer_producer_id(8, 0)
     sending.append(b"c")
     assert sending.drain() == []
     sending.fail(second, OUT_OF_ORDER)  # the first one has not arrived
-    assert [batch.producer_state for batch in sending.drain()] == [ProducerState(7, 1, 0)]
+    assert [batch.producer_state for batch in sending.drain()] == [ProducerState(8, 0, 0)]
 
 
 # With a broker

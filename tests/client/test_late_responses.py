@@ -39,6 +39,8 @@ class Node:
 
     def uncork(self) -> None: ...
 
+    def throttle(self, throttle_time_ms: int) -> None: ...
+
     def send(
         self, pieces: Sequence[Any], correlation_id: int, on_response: Callable[[Any, Any], object]
     ) -> None:
@@ -120,3 +122,21 @@ def test_response_when_its_batch_has_expired_then_later_batches_keep_their_order
             assert future.get(0).offset == offset
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("version", "throttled_ms"), [(5, []), (6, [9])])
+def test_response_when_the_broker_has_waited_itself_then_the_client_does_not_wait_again(
+    version: int, throttled_ms: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-219"""
+    found: list[int] = []
+
+    async def answer() -> None:
+        cluster = Cluster()
+        sender: Any = Sending(cluster).sender
+        monkeypatch.setattr(cluster.nodes[0], "throttle", found.append)
+        response = memoryview(encoded(produce_response([], 9), version, 1))
+        sender._answered(cluster.nodes[0], [], version, response, None)
+
+    asyncio.run(answer())
+    assert found == throttled_ms

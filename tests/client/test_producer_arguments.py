@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from kafka.errors import KafkaTimeoutError
 from kafka.serializer import Serializer
 
 from client.sending import ANSWER_SECONDS
@@ -111,3 +113,14 @@ def test_send_when_its_budget_is_closed_then_the_error_says_so(address: str) -> 
         budget.close()
         with pytest.raises(BufferExhaustedError, match=r"no room: the budget is closed$"):
             producer.send(TOPIC, b"value")
+
+
+def test_send_when_topics_may_not_be_created_then_it_raises_and_creates_none(tmp_path: Path) -> None:
+    with Served(tmp_path, allow_produce=True, auto_create_topics=True) as served:
+        address = "{}:{}".format(*served.address)
+        options = {"bootstrap_servers": address, "allow_auto_create_topics": False, "max_block_ms": 1000}
+        with Producer(**options) as producer, pytest.raises(KafkaTimeoutError, match="no such topic"):
+            producer.send("new", b"value")
+        assert not (tmp_path / "new-0").exists()
+        with Producer(bootstrap_servers=address) as producer:
+            assert producer.send("new", b"value").get(ANSWER_SECONDS).offset == 0

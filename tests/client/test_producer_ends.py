@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from kafka.metrics import DictReporter
 from kafka.structs import OffsetAndMetadata
 
 from broker.broker import Broker
+from freezing import frozen
 from kafkafmt.client.io_thread import CoalescedCall, IoThread
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import BufferExhaustedError, Producer
@@ -245,6 +247,63 @@ def test_transactions_after_close_are_refused(transactional: Producer) -> None:
     transactional.close()
     with pytest.raises(kafka.errors.IllegalStateError):
         transactional.commit_transaction()
+
+
+def wait_for_marker(broker: Broker, topic: str) -> None:
+    """Wait until the transaction has ended in the partition. Its coordinator answers before."""
+    deadline = time.monotonic() + SECONDS
+    log = LogDirectory(broker.log_dir).partition((topic, 0))
+    while not any(batch.is_control for batch in log.batches()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def committed(broker: Broker, topic: str) -> list[bytes | None]:
+    batches = LogDirectory(broker.log_dir).partition((topic, 0)).batches(isolation="read_committed")
+    return [record.value for batch in batches if not batch.is_control for record in batch]
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_close_when_a_transaction_is_open_then_it_is_aborted(
+    broker: Broker, topic: str, transactional: Producer, has_failed: bool
+) -> None:
+    transactional.begin_transaction()
+    future = transactional.send(topic, b"value", partition=0)
+    if has_failed:
+        future.get(SECONDS)
+        with pytest.raises(kafka.errors.MessageSizeTooLargeError):
+            transactional.send(topic, bytes(2_000_000), partition=0)
+    transactional.close()
+    assert future.succeeded()
+    wait_for_marker(broker, topic)
+    assert committed(broker, topic) == []
+
+
+def test_close_when_a_commit_has_begun_then_it_is_committed(
+    broker: Broker, topic: str, transactional: Producer
+) -> None:
+    transactional.begin_transaction()
+    transactional.send(topic, b"value", partition=0)
+    with pytest.raises(kafka.errors.KafkaTimeoutError):
+        transactional.commit_transaction(0)
+    transactional.close()
+    wait_for_marker(broker, topic)
+    assert committed(broker, topic) == [b"value"]
+
+
+def test_close_when_no_broker_answers_then_ends_after_the_timeout_of_transactions(
+    broker: Broker, topic: str
+) -> None:
+    options = {"transactional_id": topic, "transaction_timeout_ms": 1000, "request_timeout_ms": 1000}
+    producer = Producer(bootstrap_servers=broker.bootstrap, **options)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"value", partition=0).get(SECONDS)
+    with frozen(broker.pid):
+        closing = threading.Thread(target=producer.close)
+        closing.start()
+        closing.join(SECONDS)
+        assert not closing.is_alive()
 
 
 def test_offsets_of_another_type_are_refused_and_the_transaction_continues(

@@ -199,6 +199,8 @@ class BaseProducer(Transactional):
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Flush for up to `timeout` seconds (None: until all is done), then end the threads.
 
+        Within this time it waits for the end of a transaction, and aborts one that is open.
+
         Records that are not delivered by then fail. Once their futures have failed, raises UndeliveredError with their
         number by partition. With `null_logger`, as at exit, nothing is raised. If interrupted, it gives up the records
         that are not delivered. Raises ValueError for a negative timeout.

@@ -25,6 +25,7 @@ from kafkafmt.client.fetch_engine import FetchEngine
 from kafkafmt.client.fetch_metrics import FetchMetrics
 from kafkafmt.client.fetch_queue import FetchQueue
 from kafkafmt.client.io_thread import IoThread
+from kafkafmt.client.metrics import values_by_group
 from kafkafmt.client.offset_resets import OffsetResets
 from kafkafmt.client.partition_fetches import ConsumerState, PartitionFetches
 from kafkafmt.memory.budget import MemoryBudget
@@ -163,12 +164,7 @@ class ConsumerControl:
         """Return the metrics by group and name; None without `metrics_enabled`. raw: kafka-python's objects."""
         if self._metrics is None:
             return None
-        if raw:
-            return dict(self._metrics.metrics)
-        found: dict[str, dict[str, Any]] = {}
-        for name, metric in self._metrics.metrics.copy().items():
-            found.setdefault(name.group, {})[name.name] = metric.value()
-        return found
+        return dict(self._metrics.metrics) if raw else values_by_group(self._metrics)
 
     # Subscriptions
 
@@ -436,10 +432,15 @@ class ConsumerControl:
         """Set positions to committed offsets, and let the reset policy set the others."""
         if self._subscription.has_all_fetch_positions():
             return
-        if self.config["group_id"] is not None and not self._coordinator.refresh_committed_offsets_if_needed(
-            timeout_ms=timeout_ms
-        ):
-            return
+        if self.config["group_id"] is not None:
+            missing = self._subscription.missing_fetch_positions()
+            try:
+                found = self._coordinator.fetch_committed_offsets(missing, timeout_ms=timeout_ms)
+            except kafka_errors.KafkaTimeoutError:
+                return
+            for partition, (offset, _, leader_epoch) in found.items():
+                # With the epoch: kafka-python's refresh_committed_offsets_if_needed drops it, and truncation with it.
+                self._subscription.seek(partition, OffsetAndMetadata(offset, "", leader_epoch))
         self._subscription.reset_missing_positions()
 
     def _begin_resets(self, timeout_ms: float | None = None) -> Future | None:

@@ -62,9 +62,11 @@ class ControlPlane:
         )
         self.client = KafkaNetClient(net=self._net, manager=self._manager)
         self.cluster: ClusterMetadata = self._manager.cluster
-        # The manager does not pass it on. A client asks for topics just after the bootstrap, and waits that long: no
-        # longer than kafka-python's 100 ms.
+        # The manager passes neither option on.
         metadata_config = self.cluster.config
+        if "allow_auto_create_topics" in self.config:
+            metadata_config["allow_auto_create_topics"] = self.config["allow_auto_create_topics"]
+        # A client asks for topics just after the bootstrap, and waits that long: no longer than kafka-python's 100 ms.
         metadata_config["retry_backoff_ms"] = min(
             metadata_config["retry_backoff_ms"], self.config["retry_backoff_ms"]
         )

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 # How long a caller counts as waiting after `want`. It calls that again before half of the time has passed.
 _WANTED_SECONDS = 0.4
+# From this version of Fetch on, the client waits as long as a response says. Before, the broker has waited (KIP-219).
+_THROTTLING_VERSION = 8
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
 # Errors after which the leader is looked up again, and the partition is fetched again.
 _MOVED = frozenset(
@@ -247,7 +249,8 @@ class FetchEngine:
                 broker.session.fail()
                 connection.close(kafka_errors.KafkaProtocolError(f"{connection}: {malformed}"))
                 return
-            connection.throttle(response.throttle_time_ms)
+            if version >= _THROTTLING_VERSION:
+                connection.throttle(response.throttle_time_ms)
             refused = broker.session.accept(response.session_id, response.error_code)
             if refused is not None:
                 self._refuse(connection, broker, refused)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.abc import SaslMechanism
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.sasl.scram import SaslMechanismScram
 
 from kafkafmt.client.tls import ssl_context
 
-_SCRAM = "SCRAM-"
+_SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_TOKEN_PROVIDER = "sasl_oauth_token_provider"
+# Of Kafka's brokers and clients. With fewer iterations, a server could guess the password from the client's proof.
+_MIN_ITERATIONS = 4096
+_FIRST_FIELDS, _FINAL_FIELDS = ("r", "s", "i"), ("v",)
 
 
 def kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,8 +32,85 @@ def kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sasl_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for kafka-python's mechanisms of SASL: it does not escape user names for SCRAM (RFC 5802)."""
-    name = config.get("sasl_plain_username")
-    if name is None or not (config.get("sasl_mechanism") or "").startswith(_SCRAM):
-        return dict(config)
-    return {**config, "sasl_plain_username": name.replace("=", "=3D").replace(",", "=2C")}
+    """Return the options for kafka-python's mechanisms of SASL: it does not escape user names for SCRAM (RFC 5802).
+
+    An error of a token provider ends the connection as one of the network does, so that requests are sent again.
+    """
+    found = dict(config)
+    name, provider = found.get("sasl_plain_username"), found.get(_TOKEN_PROVIDER)
+    if name is not None and found.get("sasl_mechanism") in _SCRAM_MECHANISMS:
+        found["sasl_plain_username"] = name.replace("=", "=3D").replace(",", "=2C")
+    if isinstance(provider, AbstractTokenProvider):
+        found[_TOKEN_PROVIDER] = _TokenProvider(provider)
+    return found
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """Raises KafkaConnectionError for each error of the provider."""
+
+    def __init__(self, provider: AbstractTokenProvider) -> None:
+        self._provider = provider
+
+    def token(self) -> str:
+        token: str = self._call(self._provider.token)
+        return token
+
+    def extensions(self) -> dict[str, str]:
+        extensions: dict[str, str] = self._call(self._provider.extensions)
+        return extensions
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except Exception as error:
+            raise KafkaConnectionError(f"{_TOKEN_PROVIDER}: {error!r}") from error
+
+
+class ScramMechanism(SaslMechanism):  # type: ignore[misc]
+    """kafka-python's SCRAM, but it refuses few iterations, as Java's clients do.
+
+    Raises SaslAuthenticationFailedError for messages that are refused.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        self._name = config["sasl_mechanism"]
+        self._scram = SaslMechanismScram(**config)
+        self._expected = [_FINAL_FIELDS, _FIRST_FIELDS]
+
+    def auth_bytes(self) -> bytes:
+        token: bytes = self._scram.auth_bytes()
+        return token
+
+    def receive(self, auth_bytes: bytes) -> bool:
+        try:
+            _check_scram(auth_bytes.decode(), self._expected.pop())
+            is_done: bool = self._scram.receive(auth_bytes)
+        except ValueError as error:
+            raise SaslAuthenticationFailedError(f"{self._name}: {error}") from error
+        return is_done
+
+    def is_done(self) -> bool:
+        return bool(self._scram.is_done())
+
+    def is_authenticated(self) -> bool:
+        return bool(self._scram.is_authenticated())
+
+    def auth_details(self) -> str:
+        return str(self._scram.auth_details())
+
+
+def _check_scram(message: str, expected: tuple[str, ...]) -> None:
+    """Raise ValueError for a message of a broker without the expected fields, or with too few iterations."""
+    fields = dict(pair.partition("=")[::2] for pair in message.split(","))
+    if "e" in fields:
+        raise ValueError(f"the broker refused: {fields['e']}")
+    missing = [name for name in expected if name not in fields]
+    if missing:
+        raise ValueError(f"the broker's message lacks {', '.join(missing)}")
+    if "i" in expected and int(fields["i"]) < _MIN_ITERATIONS:
+        raise ValueError(f"expected at least {_MIN_ITERATIONS} iterations, found {fields['i']}")
+
+
+for _mechanism in _SCRAM_MECHANISMS:
+    # kafka-python's connections look mechanisms up by these names.
+    register_sasl_mechanism(_mechanism, ScramMechanism, overwrite=True)

@@ -348,7 +348,7 @@ class PartitionFetches:
         """Validate a position against the leader's log (KIP-320) before the partition is fetched again."""
         self._cluster.request_update()
         if self._subscriptions.request_position_validation(key):
-            self.is_changed = True
+            self._unfollow([key])  # the position may be the same afterwards
         else:  # the position has no epoch
             self._restart(key)
 
@@ -367,7 +367,7 @@ class PartitionFetches:
             log.info("offset %d is out of range for %s", fetched.offset, key)
             self._resets.begin(key, fetched.offset)
             self._subscriptions.request_offset_reset(key)
-            self.is_changed = True
+            self._unfollow([key])  # the new position may be the refused one
         elif error is kafka_errors.TopicAuthorizationFailedError:
             raise kafka_errors.TopicAuthorizationFailedError({key.topic})
         elif error is kafka_errors.CorruptRecordError:

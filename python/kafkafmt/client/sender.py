@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEVER = float("inf")
+# From this version of Produce on, the client waits as long as a response says. Before, the broker has waited (KIP-219).
+_THROTTLING_VERSION = 6
 # After so many requests in a row other callbacks have their turn.
 _MAX_ROUNDS = 32
 
@@ -110,6 +112,7 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = _NEVER
         self._is_closing = self._is_closed = False
+        self._closing_ms = _NEVER
 
     @property
     def in_flight_count(self) -> int:
@@ -129,8 +132,17 @@ class Sender:
             self._end()
 
     def _ends_transaction(self) -> bool:
-        """Whether the response to a request of a transaction is awaited."""
-        return self._request is not None and self._request.transactions.is_transactional
+        """Abort a transaction that is open. Return whether to wait for a response, or for the end of a transaction.
+
+        After the timeout of transactions the coordinator aborts it.
+        """
+        transactions = self._transactions
+        if transactions is None or not transactions.is_transactional:
+            return False
+        if transactions.abort_open():
+            self.wakeup()
+        is_in_time = monotonic_ms() < self._closing_ms + transactions.transaction_timeout_ms
+        return self._request is not None or (transactions.is_completing and is_in_time)
 
     def _run(self, now_ms: float) -> float:
         """Do all that can be done now. Return the time at which to call again, at the latest."""
@@ -331,7 +343,7 @@ class Sender:
             connection.close(failure)
             self._fail_request(batches, failure)
             return
-        if throttle_time_ms:
+        if version >= _THROTTLING_VERSION:
             connection.throttle(throttle_time_ms)
         waiting = {
             (self._requests.name_of(topic), partition): batch
@@ -381,8 +393,9 @@ class Sender:
     # Close
 
     def initiate_close(self) -> None:
-        """Take no more records, and end the I/O thread once all batches are done."""
+        """Take no more records, and end the I/O thread once all batches are done, and the transaction has ended."""
         self._accumulator.close()
+        self._closing_ms = monotonic_ms()
         self._is_closing = True
         self.wakeup()
 

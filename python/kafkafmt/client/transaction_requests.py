@@ -165,7 +165,10 @@ class FindCoordinator(TransactionRequest):
 
 
 class InitProducerId(TransactionRequest):
-    """Get a producer id and epoch. is_bump: the next epoch of the id that the producer has (KIP-360)."""
+    """Get a producer id and epoch. is_bump: the next epoch of the id that the producer has (KIP-360).
+
+    Brokers answer a request without a transactional id with another producer id.
+    """
 
     priority = 1
 
@@ -193,9 +196,6 @@ class InitProducerId(TransactionRequest):
         if error_type is kafka_errors.NoError:
             self.transactions.set_producer_id(response.producer_id, response.producer_epoch)
             self.result.done()
-        elif self._is_bump and error_type in _FENCED and not self.transactions.is_transactional:
-            self._is_bump = False  # another producer id does as well
-            self.retry()
         else:
             self.handle_error(error_type, "InitProducerIdResponse")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_PRODUCER_ID = NO_EPOCH = -1
-# Brokers from this version on give a producer the next epoch (KIP-360).
+# Brokers from this version on give a transactional producer the next epoch (KIP-360).
 _BUMPS_EPOCHS = (2, 5)
 
 
@@ -39,7 +39,6 @@ class State(Enum):
     ABORTING_TRANSACTION = 5
     ABORTABLE_ERROR = 6
     FATAL_ERROR = 7
-    BUMPING_PRODUCER_EPOCH = 8
 
 
 COMPLETING = (State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION)
@@ -49,13 +48,12 @@ _SENDING = (State.READY, State.IN_TRANSACTION)
 _BEFORE: Mapping[State, Collection[State]] = {
     State.UNINITIALIZED: (),
     State.INITIALIZING: (State.UNINITIALIZED, *COMPLETING),
-    State.READY: (State.INITIALIZING, State.BUMPING_PRODUCER_EPOCH, *COMPLETING),
+    State.READY: (State.INITIALIZING, *COMPLETING),
     State.IN_TRANSACTION: (State.READY,),
     State.COMMITTING_TRANSACTION: (State.IN_TRANSACTION,),
     State.ABORTING_TRANSACTION: (State.IN_TRANSACTION, State.ABORTABLE_ERROR),
     State.ABORTABLE_ERROR: (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION, State.ABORTABLE_ERROR),
     State.FATAL_ERROR: tuple(State),
-    State.BUMPING_PRODUCER_EPOCH: (State.READY,),
 }
 
 

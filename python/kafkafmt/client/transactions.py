@@ -4,8 +4,9 @@ States and errors are those of KafkaProducer. It opens no connection: `next_requ
 response goes to `handle_outcome` of the request.
 
 A batch that a broker refused was not appended. Its sequence numbers go to the next records of the partition. A batch
-that failed otherwise may have been appended: an idempotent producer then continues with a new epoch (KIP-360), and a
-transaction aborts. After the abort the producer gets a new epoch, too.
+that failed otherwise may have been appended: an idempotent producer then continues with a new producer id, and a
+transaction aborts. After the abort the producer gets a new epoch (KIP-360). Brokers before 2.5 give it none: it cannot
+continue, because its next sequence numbers are not known.
 """
 
 from __future__ import annotations
@@ -72,7 +73,6 @@ class Consequence(Enum):
 
     NONE = "only the batch fails"
     ABORT = "the transaction aborts"
-    NEW_EPOCH = "later records get a new epoch"
     NEW_PRODUCER_ID = "later records get a new producer id"
     FATAL = "nothing can be sent any more"
 
@@ -99,8 +99,6 @@ class Transactions(TransactionState):
     def begin(self) -> None:
         """Begin a transaction."""
         with self._lock:
-            if self._closed_by is not None:
-                raise kafka_errors.IllegalStateError("begin_transaction: the producer is closed")
             self._ensure_transactional()
             self._ensure_no_error()
             self._transition_to(State.IN_TRANSACTION)
@@ -122,6 +120,18 @@ class Transactions(TransactionState):
             self._transition_to(State.ABORTING_TRANSACTION)
             self._new_partitions.clear()
             return self.enqueue(EndTransaction(self, commits=False))
+
+    def abort_open(self) -> bool:
+        """Abort the transaction, because the producer closes. Return False if none is open, or it ends already."""
+        with self._lock:
+            is_open = self._state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+            if is_open:
+                log.warning(
+                    "transactional id %s: the producer closes and aborts its transaction",
+                    self.transactional_id,
+                )
+                self.begin_abort()
+            return is_open
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata | str
@@ -186,6 +196,8 @@ class Transactions(TransactionState):
             raise kafka_errors.IllegalStateError(
                 "Transactional method invoked on a non-transactional producer."
             )
+        if self._closed_by is not None:
+            raise kafka_errors.IllegalStateError("Transactional method invoked on a producer that is closed.")
 
     def _ensure_no_error(self) -> None:
         if self._state in ERRORS:
@@ -259,7 +271,6 @@ class Transactions(TransactionState):
         return (
             self.producer_id != NO_PRODUCER_ID
             and self._state is not State.FATAL_ERROR
-            and self._state is not State.BUMPING_PRODUCER_EPOCH
             and (self.transactional_id is None or topic_partition in self._partitions)
             and self.numbers.may_send(topic_partition)
         )
@@ -272,8 +283,8 @@ class Transactions(TransactionState):
         return state.producer_id == self.producer_id and state.producer_epoch == self.epoch
 
     def take_back(self, topic_partition: TopicPartition, state: ProducerState) -> None:
-        # Under another producer id or epoch, also one that was requested, sequence numbers begin again.
-        if self.is_current(state) and not self._is_changing_epoch:
+        # Under another producer id or epoch sequence numbers begin again.
+        if self.is_current(state):
             self.numbers.set_next(topic_partition, state.base_sequence)
 
     def fail(self, error: Exception) -> None:
@@ -282,14 +293,10 @@ class Transactions(TransactionState):
 
     # Batches
 
-    @property
-    def _is_changing_epoch(self) -> bool:
-        return self._state is State.BUMPING_PRODUCER_EPOCH or self.producer_id == NO_PRODUCER_ID
-
     def is_stale(self, batch: ProducerBatch) -> bool:
         """Return whether a batch has numbers under another producer id or epoch than the next records."""
         state = batch.producer_state
-        return state is not None and (not self.is_current(state) or self._is_changing_epoch)
+        return state is not None and not self.is_current(state)
 
     def can_retry(self, batch: ProducerBatch) -> bool:
         """Return whether a batch may be sent again with the numbers that it has.
@@ -303,12 +310,15 @@ class Transactions(TransactionState):
         """Return what the final failure of a batch means for the producer."""
         if isinstance(error, _FATAL):
             return Consequence.FATAL
-        if self.is_transactional:
-            return Consequence.ABORT
+        may_have_used_numbers = self._may_have_used_numbers(error, batch)
+        if not self.is_transactional:
+            return Consequence.NEW_PRODUCER_ID if may_have_used_numbers else Consequence.NONE
+        return Consequence.FATAL if may_have_used_numbers and not self.can_bump_epoch else Consequence.ABORT
+
+    def _may_have_used_numbers(self, error: Exception, batch: ProducerBatch) -> bool:
+        """Return whether a broker may have a batch that failed, under the current producer id and epoch."""
         known_as = batch.known_as
-        if known_as is None or not self.is_current(known_as) or _is_refused(error, batch):
-            return Consequence.NONE
-        return Consequence.NEW_EPOCH if self.can_bump_epoch else Consequence.NEW_PRODUCER_ID
+        return known_as is not None and self.is_current(known_as) and not _is_refused(error, batch)
 
     def batch_failed(self, error: Exception, batch: ProducerBatch) -> None:
         """Continue, or not, after the final failure of a batch."""
@@ -317,27 +327,18 @@ class Transactions(TransactionState):
             if consequence is Consequence.FATAL:
                 self.transition_to_fatal_error(error)
             elif consequence is Consequence.ABORT:
-                known_as = batch.known_as
-                if known_as is not None and self.is_current(known_as) and not _is_refused(error, batch):
-                    self._needs_new_epoch = self.can_bump_epoch
+                self._needs_new_epoch |= self._may_have_used_numbers(error, batch)
                 self.transition_to_abortable_error(error)
-            elif consequence is Consequence.NEW_EPOCH:
-                self.bump_epoch()
             elif consequence is Consequence.NEW_PRODUCER_ID:
                 self.reset_producer_id()
-
-    def bump_epoch(self) -> None:
-        """Request the next epoch, unless that was done (KIP-360)."""
-        with self._lock:
-            if self._state is State.READY:
-                log.warning("producer id %d: a new epoch after %d", self.producer_id, self.epoch)
-                self._transition_to(State.BUMPING_PRODUCER_EPOCH)
-                self.enqueue(InitProducerId(self, is_bump=True))
 
     def reset_producer_id(self) -> None:
         """Forget the producer id. `ensure_producer_id` requests another one."""
         with self._lock:
             if self._state is State.READY:
+                log.warning(
+                    "producer id %d is replaced: a batch that failed may have been appended", self.producer_id
+                )
                 self.producer_id, self.epoch = NO_PRODUCER_ID, NO_EPOCH
                 self.numbers.reset()
                 self._state = State.UNINITIALIZED
