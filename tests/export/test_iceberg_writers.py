@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,32 @@ def before_a_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object
         return commit_table(*arguments)
 
     monkeypatch.setattr(SqlCatalog, "commit_table", changed)
+
+
+@pytest.mark.parametrize("moment", ["before the table is read", "after it"])
+def test_commit_when_another_run_has_removed_its_files_meanwhile_then_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 100)
+    plan = planned(source, lake, "append")
+    files = written(plan)
+    os.close(plan.table._lease._descriptor)  # as if the file system had no locks
+    plan.table._lease._descriptor = -1
+
+    def take_over() -> None:
+        planned(source, lake, "append").abort([])
+
+    if moment == "after it":
+        before_a_commit(monkeypatch, take_over)
+    else:
+        take_over()
+    with pytest.raises(TableConflictError, match="it has begun as this one was suspended; run this again"):
+        plan.commit(files)
+    (report,) = run_export(folder_scan(source), destination_of(lake), ExportOptions())
+    assert report.rows == 100
+    assert offsets(table_of(lake)) == list(range(100))
+    ensure_no_file_is_left(lake)
 
 
 def test_export_when_columns_are_added_by_two_writers_at_once_then_is_a_conflict(

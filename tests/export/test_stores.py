@@ -76,3 +76,16 @@ def test_credentials_when_they_are_temporary_then_requests_have_their_session_to
 def test_session_token_when_it_is_without_a_key_then_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^option session_token: expected access_key and secret_key with"):
         Storages({"session_token": "hidden"}).locate(URI)
+
+
+def test_credentials_when_none_are_given_then_those_of_the_environment_are_used(
+    store: tuple[str, list[str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, tokens = store
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-the-environment")
+    folder = Storages({"region": "us-east-1", "endpoint_override": url}).locate(URI)
+    assert isinstance(folder, RemotePath)
+    assert not folder.exists()
+    assert set(tokens) == {"of-the-environment"}

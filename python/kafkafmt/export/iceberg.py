@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kafkafmt.export.errors import ExportError, TableConflictError, one_line, table_conflict
+from kafkafmt.export.iceberg_fence import EXPORT_FENCE, MAINTENANCE_FENCE, fence_of, raise_fence
 from kafkafmt.export.iceberg_names import shown_name
 from kafkafmt.export.iceberg_offsets import OFFSETS, SEQUENCE_NUMBER, encoded_offsets, offsets_of
 from kafkafmt.export.iceberg_schemas import arrow_schema, field_ids, iceberg_fields
@@ -64,6 +65,7 @@ class IcebergTable:
         self._identifier = identifier
         self._run = ""
         self._lease: RunLease | None = None
+        self._fence, self._fence_name = "", EXPORT_FENCE
         self._folder: StoragePath | None = None
         with self.errors():
             try:
@@ -103,6 +105,7 @@ class IcebergTable:
             if len(rest) > 1:
                 hint = f"; a topic with dots in its name is quoted: {shown_name((namespace, '.'.join(rest)))}"
             raise ExportError(f"{self.location}: expected a table, found none{hint}")
+        self._fence_name = MAINTENANCE_FENCE
         self._take(table, _located(table) / PRIVATE_FOLDER / "maintenance")
 
     def read_state(self, partitions: Collection[TopicPartition]) -> TableState:
@@ -174,6 +177,8 @@ class IcebergTable:
                         f"partition {one}: expected offset {state.offsets.get(one)}, "
                         f"found {current.offsets.get(one)}"
                     )
+            if fence_of(table, self._fence_name) != self._fence:
+                raise self._conflict("it has begun as this one was suspended")
             with self.errors():
                 has_files = not removed or _has_files(table, removed)
             if not has_files:
@@ -221,11 +226,24 @@ class IcebergTable:
         folder = self._folder = _located(table)
         self._lease = lease = RunLease(lease_folder or folder, self._run)
         lease.take()
+        self._fence = fence_of(self.require(), self._fence_name)
         if lease.dead:
+            self._raise_fence()
             with self.errors():
                 remove_files_of(lease.dead, self.require(), folder)
         for dead in lease.dead:
             lease.forget(dead)
+
+    def _raise_fence(self) -> None:
+        self._fence = self._run
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.errors():
+                    raise_fence(self.require(), self._fence_name, self._run)
+                return
+            except TableConflictError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
 
     def _create(self, schema: pa.Schema, partitioning: Sequence[PartitionField], mode: str) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
@@ -438,9 +456,15 @@ def _has_bounds(statistics: pq.Statistics) -> bool:
 
 def remove_files_of(runs: Iterable[str], table: Table, folder: StoragePath) -> None:
     """Remove data files and manifests of killed runs that no snapshot of the table has."""
-    used = set(table.inspect.all_files()["file_path"].to_pylist())
-    used |= set(table.inspect.all_manifests()["path"].to_pylist())
-    used |= {one.manifest_list for one in table.snapshots()}
+    manifests = {
+        one.manifest_path: one for snapshot in table.snapshots() for one in snapshot.manifests(table.io)
+    }
+    used = {
+        one.data_file.file_path
+        for found in manifests.values()
+        for one in found.fetch_manifest_entry(table.io)
+    }
+    used |= {*manifests, *(one.manifest_list for one in table.snapshots())}
     names = {one.rpartition("/")[2] for one in used}
     marks = [mark for run in runs if _is_run(run) for mark in (run, str(uuid.UUID(run)))]
     for part in (folder / "data", folder / "metadata"):

@@ -38,8 +38,9 @@ def with_timeouts(
     request_timeout: the longest time without a byte.
     """
     settings = dict(filesystem.__reduce__()[1][0])
+    if session_token:  # an empty one would be given without keys, which pyarrow refuses
+        settings["session_token"] = session_token
     settings |= {
-        "session_token": session_token,
         "connect_timeout": connect_timeout,
         "request_timeout": request_timeout,
         "background_writes": True,
