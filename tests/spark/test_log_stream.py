@@ -270,7 +270,9 @@ def test_data_when_lost_then_is_an_error_or_the_stream_goes_on(
 def test_new_partition_when_gone_at_a_restart_of_its_batch_then_is_lost(tmp_path: Path) -> None:
     GrowingLog(tmp_path / "orders-0").append_batches()
     query = Query(tmp_path, {ORDERS: 10})
-    with pytest.raises(DataLossError, match="^partition orders-1: expected offset 10, found no such partition"):
+    with pytest.raises(
+        DataLossError, match=r"^partition orders-1: expected offset 10, found no such partition"
+    ):
         query.rows({ORDERS: 10}, {ORDERS: 10, TopicPartition("orders", 1): 10})
 
 
