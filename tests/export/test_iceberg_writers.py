@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.transforms import HourTransform
 from pyiceberg.types import StringType
 
 from export.scans import folder_scan, write_log
@@ -209,6 +210,23 @@ def test_export_when_another_writer_has_partitioned_by_a_time_itself_then_its_va
     scan = table_of(lake).scan(row_filter="timestamp = '2026-01-01T00:00:36+00:00'")
     assert len(list(scan.plan_files())) == 1
     assert scan.to_arrow()["offset"].to_pylist() == [1]
+
+
+def test_export_when_another_writer_has_named_a_partition_then_only_a_field_of_that_name_is_refused(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    fields = [("at", pa.timestamp("us", "UTC")), ("at_hour", pa.string())]
+    with create(lake, pa.schema(fields)).update_spec() as spec:
+        spec.add_field("at", HourTransform(), "hour_of_at")
+    value = '{{"at": "2026-01-01T05:00:00Z", "at_hour": "mine", "hour_of_at": "new"}}'
+    write_log(source, "orders-0", 0, 1, value=value)
+    assert export(source, lake, type=pa.struct(fields))[0].rows == 1
+    (found,) = table_of(lake).scan(row_filter="at = '2026-01-01T05:00:00+00:00'").to_arrow().to_pylist()
+    assert found["at_hour"] == "mine"
+    write_log(source, "orders-0", 1, 1, value=value)
+    with pytest.raises(ExportError, match=r"expected no other column 'hour_of_at', found 'hour_of_at'"):
+        export(source, lake, type=pa.struct([*fields, ("hour_of_at", pa.string())]))
 
 
 def test_export_when_another_writer_has_partitioned_by_a_nested_field_then_is_refused(tmp_path: Path) -> None:
