@@ -61,7 +61,9 @@ def test_leader_epochs_when_unreadable_then_the_report_says_that_tiered_storage_
     assert entries(target / "orders-0" / "leader-epoch-checkpoint") == ["4 1000", "6 1050"]
 
 
-def test_leader_epochs_when_missing_then_the_report_says_so_if_tiered_storage_has_segments(source: Path) -> None:
+def test_leader_epochs_when_missing_then_the_report_says_so_if_tiered_storage_has_segments(
+    source: Path,
+) -> None:
     (source / "orders-0" / "leader-epoch-checkpoint").unlink()
     report, _ = repaired(source)
     assert not report.is_lossless
