@@ -165,6 +165,16 @@ def test_export_when_the_offsets_of_a_rolled_back_table_have_expired_then_fails_
     assert offsets(table_of(lake)) == [-1, *range(200)]
 
 
+def test_export_when_the_sequence_number_of_expired_offsets_is_no_number_then_the_error_names_the_property(
+    tmp_path: Path,
+) -> None:
+    lake = rolled_back_and_expired(tmp_path)
+    with table_of(lake).transaction() as transaction:
+        transaction.set_properties({"kafkafmt.sequence-number": "first"})
+    with pytest.raises(ExportError, match=r"kafkafmt.sequence-number: expected a number, found 'first'"):
+        export(tmp_path / "logs", lake)
+
+
 def test_export_when_expired_offsets_were_removed_from_the_properties_then_fails(tmp_path: Path) -> None:
     source, lake = tmp_path / "logs", tmp_path / "lake"
     write_log(source, "orders-0", 0, 100)
