@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from kafkafmt.scanning.tasks import OffsetRange, ScanTask
 from kafkafmt.types import TopicPartition
 
 KINDS = ["parquet", "delta", "iceberg"]
+SCHEMA = bytes(pa.schema([("offset", pa.int64())]).serialize())
 
 
 def destination(lake: Path, kind: str) -> Destination:
@@ -282,6 +284,8 @@ def test_commit_when_the_last_attempt_fails_then_is_a_conflict(
         {"offsets": {"orders": {"0": "10"}}},
         {"schema": 1},
         {"schema": ""},
+        {"schema": b64encode(SCHEMA[:8] + bytes([255] * 8) + SCHEMA[16:]).decode()},
+        {"schema": b64encode(SCHEMA.replace(b"\x40\0\0\0", b"\x80\0\0\0")).decode()},
         {"partition_by": [1]},
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.transforms import HourTransform
 from pyiceberg.types import StringType
 
 from export.scans import folder_scan, write_log
@@ -191,6 +192,16 @@ def test_export_when_the_offsets_of_a_rolled_back_table_have_expired_then_fails_
     assert offsets(table_of(lake)) == [-1, *range(200)]
 
 
+def test_export_when_the_sequence_number_of_expired_offsets_is_no_number_then_the_error_names_the_property(
+    tmp_path: Path,
+) -> None:
+    lake = rolled_back_and_expired(tmp_path)
+    with table_of(lake).transaction() as transaction:
+        transaction.set_properties({"kafkafmt.sequence-number": "first"})
+    with pytest.raises(ExportError, match=r"kafkafmt.sequence-number: expected a number, found 'first'"):
+        export(tmp_path / "logs", lake)
+
+
 def test_export_when_expired_offsets_were_removed_from_the_properties_then_fails(tmp_path: Path) -> None:
     source, lake = tmp_path / "logs", tmp_path / "lake"
     write_log(source, "orders-0", 0, 100)
@@ -236,6 +247,23 @@ def test_export_when_another_writer_has_partitioned_by_a_time_itself_then_its_va
     scan = table_of(lake).scan(row_filter="timestamp = '2026-01-01T00:00:36+00:00'")
     assert len(list(scan.plan_files())) == 1
     assert scan.to_arrow()["offset"].to_pylist() == [1]
+
+
+def test_export_when_another_writer_has_named_a_partition_then_only_a_field_of_that_name_is_refused(
+    tmp_path: Path,
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    fields = [("at", pa.timestamp("us", "UTC")), ("at_hour", pa.string())]
+    with create(lake, pa.schema(fields)).update_spec() as spec:
+        spec.add_field("at", HourTransform(), "hour_of_at")
+    value = '{{"at": "2026-01-01T05:00:00Z", "at_hour": "mine", "hour_of_at": "new"}}'
+    write_log(source, "orders-0", 0, 1, value=value)
+    assert export(source, lake, type=pa.struct(fields))[0].rows == 1
+    (found,) = table_of(lake).scan(row_filter="at = '2026-01-01T05:00:00+00:00'").to_arrow().to_pylist()
+    assert found["at_hour"] == "mine"
+    write_log(source, "orders-0", 1, 1, value=value)
+    with pytest.raises(ExportError, match=r"expected no other column 'hour_of_at', found 'hour_of_at'"):
+        export(source, lake, type=pa.struct([*fields, ("hour_of_at", pa.string())]))
 
 
 def test_export_when_another_writer_has_partitioned_by_a_nested_field_then_is_refused(tmp_path: Path) -> None:

@@ -61,6 +61,18 @@ def test_leader_epochs_when_unreadable_then_the_report_says_that_tiered_storage_
     assert entries(target / "orders-0" / "leader-epoch-checkpoint") == ["4 1000", "6 1050"]
 
 
+def test_leader_epochs_when_missing_then_the_report_says_so_if_tiered_storage_has_segments(
+    source: Path,
+) -> None:
+    (source / "orders-0" / "leader-epoch-checkpoint").unlink()
+    report, _ = repaired(source)
+    assert not report.is_lossless
+    (note,) = report.partitions[0].notes
+    assert note.startswith("the leader epochs before offset 1000 are lost")
+    (source / "log-start-offset-checkpoint").unlink()
+    assert repair(source, source.with_name("without log start")).partitions[0].notes == []
+
+
 def test_log_start_offset_when_its_line_is_damaged_then_is_rebuilt_from_the_leader_epochs(
     source: Path,
 ) -> None:

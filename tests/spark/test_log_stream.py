@@ -267,6 +267,15 @@ def test_data_when_lost_then_is_an_error_or_the_stream_goes_on(
         assert lenient.offsets() == list(range(20, 30))
 
 
+def test_new_partition_when_gone_at_a_restart_of_its_batch_then_is_lost(tmp_path: Path) -> None:
+    GrowingLog(tmp_path / "orders-0").append_batches()
+    query = Query(tmp_path, {ORDERS: 10})
+    with pytest.raises(
+        DataLossError, match=r"^partition orders-1: expected offset 10, found no such partition"
+    ):
+        query.rows({ORDERS: 10}, {ORDERS: 10, TopicPartition("orders", 1): 10})
+
+
 def test_segment_when_written_anew_by_compaction_then_reading_goes_on_behind_what_was_read(
     tmp_path: Path,
 ) -> None:

@@ -1,9 +1,12 @@
-"""Files on a file system that does not rename to a name that exists, as HDFS: their writer may be killed."""
+"""Files on HDFS, where a rename to a name that exists is two steps: their writer may be killed between both."""
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ class Killed(BaseException):
 
 
 class Hdfs:
-    """The local file system with the renames of HDFS. before: called before each change."""
+    """The local file system with the renames and errors of PyArrow's HDFS. before: called before each change."""
 
     type_name = "hdfs"
 
@@ -34,13 +37,25 @@ class Hdfs:
             self.before()
             return call(*arguments, **named)
 
-        return changing if name.startswith(("create", "delete", "open_output")) else call
+        return changing if name.startswith(("create", "open_output")) else call
+
+    def delete_file(self, path: str) -> None:
+        self.before()
+        self._ensure_there(path)
+        self.local.delete_file(path)
 
     def move(self, source: str, target: str) -> None:
-        if self.local.get_file_info(target).type != FileType.NotFound:
-            raise FileExistsError(target)
         self.before()
+        self._ensure_there(source)
+        if self.local.get_file_info(target).type != FileType.NotFound:
+            self.local.delete_file(target)
+            self.before()
+            self._ensure_there(source)
         self.local.move(source, target)
+
+    def _ensure_there(self, path: str) -> None:
+        if self.local.get_file_info(path).type == FileType.NotFound:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
 
 def at(folder: Path, hdfs: Hdfs) -> RemotePath:
@@ -102,6 +117,41 @@ def test_file_when_its_writer_is_killed_at_any_step_then_one_of_both_is_there_an
         assert listed(path) == []
         with pytest.raises(FileNotFoundError):
             read_file(path)
+    assert steps > 4
+
+
+def test_file_when_it_is_deleted_twice_then_the_second_time_it_is_missing(tmp_path: Path) -> None:
+    path = at(tmp_path, Hdfs())
+    write_file(path, b"before")
+    files = HdfsFileSystem(Hdfs())
+    files.delete_file(path.path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        files.delete_file(path.path)
+    storage_of(path).delete(path)
+
+
+def test_file_when_another_writer_replaces_it_at_any_step_then_the_file_of_one_of_them_stays(
+    tmp_path: Path,
+) -> None:
+    steps, is_during = 0, True
+    while is_during:
+        folder, left = tmp_path / str(steps), steps
+        path = at(folder, Hdfs())
+        write_file(path, b"before")
+
+        def replace(path: RemotePath = path) -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                write_file(path, b"other")
+
+        with suppress(OSError):
+            write_file(at(folder, Hdfs(replace)), b"after")
+        is_during = left < 0
+        steps += 1
+        assert read_file(path) in ((b"after", b"other") if is_during else (b"after",))
+        assert listed(path) == ["topics.ini"]
     assert steps > 4
 
 

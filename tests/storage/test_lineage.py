@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from kafkafmt.records.lost import StoredObjectError
 from kafkafmt.storage.tiered.lineage import CHECKPOINT_SUFFIX, current_lineage, cuts
+from kafkafmt.storage.tiered.objects import StoredObjects, ensure_none_missing
 from kafkafmt.storage.tiered.segments import RemoteSegment, SegmentCut
 from kafkafmt.storage.tiered.view import partition_files
 from kafkafmt.storage.views import BytesFile
@@ -176,3 +179,30 @@ def test_damaged_checkpoint_when_read_then_the_error_names_segment_and_reason(te
         match=r"orders-0: segment 0-.*leader-epoch checkpoint cannot be read: .*expected .*, found",
     ):
         current_lineage([damaged])
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_missing"),
+    [
+        ({0: 49, 50: 99, 100: 149}, False),
+        ({0: 60, 61: 99, 100: 149}, False),
+        ({0: 99, 100: 149}, False),
+        ({0: 49, 50: -1, 100: 149}, False),
+        ({50: 149}, False),
+        ({60: 99, 100: 149}, False),
+        ({0: 49}, False),
+        ({0: 60, 100: 149}, True),
+        ({0: 49, 50: 60, 100: 149}, True),
+        ({0: -1, 100: 149}, True),
+    ],
+)
+def test_segment_at_offset_50_when_incomplete_then_is_an_error_if_the_others_lack_offsets_up_to_the_next(
+    tmp_path: Path, ends: dict[int, int], is_missing: bool
+) -> None:
+    path = tmp_path / "50-id.log"
+    path.touch()
+    incomplete = {"50-id": StoredObjects(50, "id", {"log": (path, path.stat())})}
+    with pytest.raises(StoredObjectError) if is_missing else nullcontext():
+        ensure_none_missing(
+            incomplete, [segment(base, end, ()) for base, end in ends.items()], "rsm-manifest", "missing"
+        )

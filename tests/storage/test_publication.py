@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.logs import content, run, write_log
-from faulty_store import FaultyStore, How, faulty_s3
+from faulty_store import Fault, FaultyStore, How, faulty_s3
 from kafkafmt._util.sizes import MIB
 from kafkafmt.storage import RemotePath, storage_path
 from kafkafmt.storage.publication import INCOMPLETE, Publication, publish_folder
@@ -89,8 +89,7 @@ def test_publication_when_a_request_fails_for_a_passing_reason_then_is_completed
 def test_publication_when_another_command_writes_to_the_folder_then_is_not_committed(
     store: FaultyStore, tmp_path: Path
 ) -> None:
-    folder = storage_path(uri_of(store.options, tmp_path.name))
-    assert isinstance(folder, RemotePath)
+    folder = folder_of(store, tmp_path)
     first, second = Publication(folder, "repair"), Publication(folder, "repair")
     first.begin()
     second.begin()
@@ -106,15 +105,24 @@ def test_publication_when_suspended_while_another_run_publishes_then_replaces_no
     store: FaultyStore, tmp_path: Path, size: int, path: str
 ) -> None:
     """The suspension is in a file of one request, or of several."""
-    uri = uri_of(store.options, tmp_path.name)
-    folder = storage_path(uri)
-    assert isinstance(folder, RemotePath)
+    publish_during(store, store.fail("PUT", path, how="held"), tmp_path, size)
+
+
+def test_publication_when_suspended_before_it_deletes_what_a_killed_run_left_then_deletes_no_file_of_another_run(
+    store: FaultyStore, tmp_path: Path
+) -> None:
+    Publication(folder_of(store, tmp_path), "repair").begin()
+    publish_during(store, store.fail("GET", "list-type=2", how="held"), tmp_path, size=100)
+
+
+def publish_during(store: FaultyStore, held: Fault, tmp_path: Path, size: int) -> None:
+    """Publish a folder while a request of an earlier run is held. Check that its files stay, and the run's error."""
     for writer in ("late", "other"):
         partition = tmp_path / writer / "orders-0"
         partition.mkdir(parents=True)
         (partition / "0.index").write_bytes(writer.encode() * size)
         (partition / "0.log").write_bytes(writer.encode())
-    held = store.fail("PUT", path, how="held")
+    folder = folder_of(store, tmp_path)
     with ThreadPoolExecutor(1) as thread:
         late = thread.submit(publish_folder, tmp_path / "late", folder, "repair")
         while not (held.hits or late.done()):
@@ -123,7 +131,13 @@ def test_publication_when_suspended_while_another_run_publishes_then_replaces_no
         store.heal()
         with pytest.raises(OSError, match="another command writes to this folder"):
             late.result(timeout=120)
-    assert files_in(uri) == files_in(tmp_path / "other")
+    assert files_in(uri_of(store.options, tmp_path.name)) == files_in(tmp_path / "other")
+
+
+def folder_of(store: FaultyStore, tmp_path: Path) -> RemotePath:
+    folder = storage_path(uri_of(store.options, tmp_path.name))
+    assert isinstance(folder, RemotePath)
+    return folder
 
 
 def test_publication_when_the_temporary_folder_is_open_to_others_then_is_refused(

@@ -312,7 +312,7 @@ class IcebergTable:
                 )
             # The type of `transform` has no name at run time.
             named: Any = transform
-            fields.append(PartitionField(columns[one.source_id], named))
+            fields.append(PartitionField(columns[one.source_id], named, one.name))
         return tuple(fields)
 
     def _commit_once(

@@ -52,7 +52,7 @@ def _expired_offsets(table: Table, oldest: int) -> dict[TopicPartition, int]:
 
     The properties are of the last commit of all. They are the state only if that is an ancestor that has expired.
     """
-    last = int(table.properties.get(SEQUENCE_NUMBER, "0"))
+    last = _sequence_number(table)
     # Sequence numbers begin with 1: no snapshot before this one has expired.
     if not last or oldest <= 1:
         return {}
@@ -64,6 +64,15 @@ def _expired_offsets(table: Table, oldest: int) -> dict[TopicPartition, int]:
             f'{OFFSETS} to the offsets to continue with, as {{"orders":{{"0":1200}}}}, and {SEQUENCE_NUMBER} to 1'
         )
     return _decoded_offsets(found, table)
+
+
+def _sequence_number(table: Table) -> int:
+    text = table.properties.get(SEQUENCE_NUMBER, "0")
+    try:
+        return int(text)
+    except ValueError:
+        name = shown_name(table.name())
+        raise ExportError(f"{name}: {SEQUENCE_NUMBER}: expected a number, found {text[:100]!r}") from None
 
 
 def _decoded_offsets(text: str, table: Table) -> dict[TopicPartition, int]:

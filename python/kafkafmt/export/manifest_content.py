@@ -29,6 +29,13 @@ def ensure_manifest(content: Any) -> None:
                 raise ValueError("expected offsets by partition")
         for text in content["partition_by"]:
             parse_partitioning(text)
-        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(content["schema"])))
+        _ensure_schema(base64.b64decode(content["schema"]))
     except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _ensure_schema(data: bytes) -> None:
+    try:
+        pa.ipc.read_schema(pa.py_buffer(data))
+    except (OSError, pa.ArrowException) as error:
         raise ValueError(str(error)) from None

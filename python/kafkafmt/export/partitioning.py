@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -29,15 +30,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class PartitionField:
     """A column, or a transform of a column.
 
+    own_name: that of the field in an Iceberg table, which another writer may have chosen.
+
     >>> [field.name for field in parse_partitioning("topic, day(timestamp)")]
     ['topic', 'timestamp_day']
     """
 
     column: str
     transform: Transform = "identity"
+    own_name: str | None = dataclass_field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
+        if self.own_name is not None:
+            return self.own_name
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def __str__(self) -> str:

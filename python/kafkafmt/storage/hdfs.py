@@ -1,12 +1,18 @@
 """HDFS: a file replaces another one, and readers find one of both at each moment, also after a kill.
 
-HDFS does not rename to a name that exists. So the new file is first renamed to `.<name>.next.tmp`. Then the old one is
-deleted, and the new one gets its name. If a file is missing, its readers and listings take the one with that name.
+HDFS does not rename to a name that exists: PyArrow deletes a file of that name, and then renames. A kill between both
+would lose the file. So the new file is first renamed to `.<name>.next.tmp`. Then the old one gets a temporary name, and
+the new one gets its name. If a file is missing, its readers and listings take the one with `next`.
+
+If two writers replace a file at the same time, one of them may raise OSError. The file of the other one stays.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import posixpath
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,31 +60,45 @@ class HdfsFileSystem:
 
     def delete_file(self, path: str) -> None:
         """Delete a file. Raises FileNotFoundError if it is missing."""
-        is_deleted = False
-        with suppress(FileNotFoundError):  # first: it would take the place of the deleted one
-            self._filesystem.delete_file(_next(path))
-            is_deleted = True
-        try:
-            self._filesystem.delete_file(path)
-        except FileNotFoundError:
-            if not is_deleted:
-                raise
+        # The next one comes first: it would take the place of the deleted one.
+        deleted = [self._delete(one) for one in (_next(path), path)]
+        if not any(deleted):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def _delete(self, path: str) -> bool:
+        """Delete a file. Returns False if it is missing, for which HDFS raises OSError without a reason (EIO)."""
+        if _is_missing(self._filesystem.get_file_info(path)):
+            return False
+        self._filesystem.delete_file(path)
+        return True
 
     def move(self, source: str, target: str) -> None:
         """Move a file, which replaces another one. Completes the replacement of a killed writer before."""
+        following = _next(target)
         is_there = not _is_missing(self._filesystem.get_file_info(target))
-        if not _is_missing(self._filesystem.get_file_info(_next(target))):
-            if is_there:
-                self._filesystem.delete_file(_next(target))
-            else:
-                self._filesystem.move(_next(target), target)
-                is_there = True
+        if is_there:
+            self._delete(following)
+        elif not _is_missing(self._filesystem.get_file_info(following)):
+            self._filesystem.move(following, target)
+            is_there = True
         if not is_there:
             self._filesystem.move(source, target)
             return
-        self._filesystem.move(source, _next(target))
-        self._filesystem.delete_file(target)
-        self._filesystem.move(_next(target), target)
+        self._filesystem.move(source, following)
+        self._replace(target, following)
+
+    def _replace(self, target: str, following: str) -> None:
+        """Rename `following` to `target`. Another writer may have renamed or deleted it: then a file must stay."""
+        folder, name = posixpath.split(target)
+        old = posixpath.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+        self._filesystem.move(target, old)
+        try:
+            self._filesystem.move(following, target)
+        except OSError:
+            if _is_missing(self._filesystem.get_file_info(target)):
+                self._filesystem.move(old, target)
+            raise
+        self._filesystem.delete_file(old)
 
 
 def _next(path: str) -> str:

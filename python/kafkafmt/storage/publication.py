@@ -7,7 +7,7 @@ Readers that list a folder with this object raise `IncompleteFolderError`.
     {"command": "repair", "token": "4f0c..."}
 
 A killed writer leaves the object. The next run of the command replaces what the killed one has uploaded. If the earlier
-run was only suspended, it notices the other token before it publishes the next file.
+run was only suspended, it notices the other token before it deletes or publishes the next file.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def publish_folder(source: Path, folder: RemotePath, command: str) -> None:
     publication.begin()
     storage = folder.storage
     left = [folder / name for name, _ in storage.walk(folder) if name != INCOMPLETE]
-    side_by_side(storage.delete, left, in_parallel=True)
+    side_by_side(partial(_delete, publication), left, in_parallel=True)
     names = sorted(name for name, _ in LOCAL.walk(source) if name != LOCK_FILE)
     # The `.log` comes last: a segment never is without its indexes.
     for is_log in (False, True):
@@ -93,6 +93,11 @@ def publish_folder(source: Path, folder: RemotePath, command: str) -> None:
         with ThreadPoolExecutor(_UPLOADS) as threads:
             list(threads.map(partial(_upload, publication, source, folder), chosen))
     publication.commit()
+
+
+def _delete(publication: Publication, path: RemotePath) -> None:
+    publication.ensure_own()  # else the file may be of a run that has published the folder since
+    path.storage.delete(path)
 
 
 def _upload(publication: Publication, source: Path, folder: RemotePath, name: str) -> None:

@@ -76,6 +76,15 @@ def test_tasks_when_a_restarted_query_lists_without_a_known_partition_then_it_is
     assert [task.range.topic_partition for task in tasks] == [A, B]
 
 
+def test_tasks_when_a_restarted_query_finds_no_new_partition_of_its_batch_then_it_is_lost(
+    stream_of: Streams,
+) -> None:
+    stream = stream_of([B], [B], [B])
+    with pytest.raises(DataLossError, match=r"^partition a-0: expected offset 10, found no such partition"):
+        stream.tasks({B: 5}, {A: END, B: END})
+    assert Brokers.listings == []
+
+
 def test_offsets_when_each_listing_lacks_a_known_partition_then_it_is_lost(stream_of: Streams) -> None:
     stream = stream_of([B], [B], [B])
     with pytest.raises(DataLossError, match=r"^partition a-0: expected offset 5, found no such partition"):

@@ -324,21 +324,26 @@ class PartitionWriter:
         entries = self._epochs.entries(known)
         if known is not None and entries is not known:
             self._mend(LEADER_EPOCH_CHECKPOINT, "contradicts the batches, rebuilt from them")
-        if data is not None and known is None and self._report.start_offset > 0:
-            self._note_lost_epochs()
+        if known is None and self._report.start_offset > 0:
+            self._note_lost_epochs(was_there=data is not None)
         end = self._plan.end_offset
         entries = [one for one in entries if one.start_offset <= end]
         self.epochs_start = entries[0].start_offset if entries else None
         self._put(LEADER_EPOCH_CHECKPOINT, leader_epochs_to_bytes(entries))
 
-    def _note_lost_epochs(self) -> None:
-        """Note that the leader epochs before the first segment are lost. They matter if tiered storage has segments."""
+    def _note_lost_epochs(self, *, was_there: bool) -> None:
+        """Note that the leader epochs before the first segment are lost. They matter if tiered storage has segments.
+
+        was_there: whether the log has a checkpoint. Logs that no broker wrote have none.
+        """
         start = self._report.start_offset
         has_remote = False
         if self._scanned.topic_partition is not None:
             # A broker writes an entry below the first segment only for a partition in tiered storage.
             data = read_if_there(self._source.absolute().parent / LOG_START_OFFSET_CHECKPOINT) or b""
             has_remote = sound_offsets(data)[0].get(self._scanned.topic_partition, start) < start
+        if not (was_there or has_remote):
+            return
         self._report.has_lost_epochs = has_remote
         condition = "" if has_remote else "if the topic is in tiered storage, "
         self._report.notes.append(

@@ -111,7 +111,7 @@ class KafkaStream:
         if end != self._listed_for:
             self._list({**start, **end})
             self._listed_for = end
-        self._losses.report_missing(start, self._ends.keys())
+        self._losses.report_missing({**end, **start}, self._ends.keys())
         ranges = []
         for one in sorted(end.keys() & self._ends.keys()):
             first, stop = self._first_offset(one, start.get(one)), end[one]

@@ -99,7 +99,7 @@ class LogStream:
         if end != self._last:
             self._list()
             self._last = end
-        self._losses.report_missing(start, self._logs.keys())
+        self._losses.report_missing({**end, **start}, self._logs.keys())
         splits = (split for one in sorted(end) for split in self._splits(one, start.get(one), end[one]))
         return [ReadTask(one) for one in tasks(splits, self._options.read.split_bytes)]
 

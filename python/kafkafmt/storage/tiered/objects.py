@@ -74,7 +74,7 @@ def ensure_none_missing(
 
     An incomplete segment is left out without an error in these cases:
 
-    - A complete one has its base offset: a copy failed, and a leader copied the offsets again.
+    - A complete one has all offsets from its base offset to that of the next complete one: a leader copied them again.
     - All complete ones begin later: retention deletes it.
     - All complete ones begin earlier: it is still copied.
 
@@ -82,12 +82,20 @@ def ensure_none_missing(
     """
     offsets = [one.base_offset for one in complete]
     for name, one in incomplete.items():
-        if not offsets or not min(offsets) < one.base_offset < max(offsets):
+        begin = one.base_offset
+        if not offsets or not min(offsets) < begin < max(offsets):
             continue
-        ends = (max(other.base_offset, other.end_offset) for other in complete)
-        if not any(base <= one.base_offset <= end for base, end in zip(offsets, ends, strict=True)):
+        following = min(offset for offset in offsets if offset > begin)
+        if not any(_has_all(other, begin, following) for other in complete):
             path = next(iter(one.paths.values()))[0]
             raise StoredObjectError(path.parent / f"{name}.{needed}", message)
+
+
+def _has_all(segment: RemoteSegment, begin: int, end: int) -> bool:
+    """Whether a segment has the offsets from `begin` to before `end`. A store may not tell where it ends."""
+    if segment.end_offset < 0:
+        return segment.base_offset == begin
+    return segment.base_offset <= begin and segment.end_offset >= end - 1
 
 
 _Partition = TypeVar("_Partition", bound=StoredPartition)
