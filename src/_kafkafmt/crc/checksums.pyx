@@ -139,9 +139,9 @@ cdef uint32_t behind_zeros(uint32_t value, size_t size, uint32_t polynomial) noe
 cdef class RangeCrcs:
     """The CRCs of many ranges of the same bytes, in a time that depends on the number of bytes and of ranges only.
 
-    The CRCs of the first ranges are computed directly, because mostly there are few. CRCs are linear: the CRC of a later
-    range follows from those of the bytes before its start and before its end. These are computed once for each block of
-    1 KiB.
+    The CRCs of the first ranges are computed directly, because mostly there are few. CRCs are linear: the CRC of a
+    later range follows from those of the bytes before its start and before its end. These are computed once for each
+    block of 1 KiB.
     """
 
     def __cinit__(self, bint is_v2, Py_ssize_t size):
