@@ -218,16 +218,24 @@ def decompress(codec: int, data: bytes) -> bytes:
 
 def _gunzip(data: bytes) -> bytes:
     """All members; bytes that begin none are left out, as by Java."""
-    output = b""
+    output, damage = b"", "payload"
     while True:
         member = zlib.decompressobj(wbits=31)
-        # Java ignores the reserved flags, at which zlib ends.
-        output += member.decompress(data[:3] + bytes(flags & 0x1F for flags in data[3:4]) + data[4:])
+        try:
+            # Java ignores the reserved flags, at which zlib ends.
+            output += member.decompress(data[:3] + bytes(flags & 0x1F for flags in data[3:4]) + data[4:])
+        except zlib.error as error:
+            raise Damaged(damage) from error
         if not member.eof:
-            raise Damaged("payload")
-        data = member.unused_data
+            raise Damaged(damage)
+        data, damage = member.unused_data, "after a gzip member"
         if not data.startswith(b"\x1f\x8b"):
             return output
+
+
+def zstd_window(frame: bytes) -> int:
+    """The bytes of history that the frame needs."""
+    return zstandard.get_frame_parameters(frame).window_size
 
 
 def _snappy_blocks(data: bytes) -> Iterator[bytes]:

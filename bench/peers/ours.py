@@ -51,7 +51,7 @@ def convert_lazily(data: bytes, *, verify: bool = False, reuse_memory: bool = Tr
     def run() -> Tally:
         lazy = LazyDownConvertRecords(records, TO_MAGIC, verify=verify)
         stats = ConversionStats()
-        produced = sum(map(len, lazy.chunks(stats, reuse_memory=reuse_memory)))
+        produced = sum(map(len, lazy.chunks(reuse_memory, stats=stats)))
         return Tally(stats.records_converted, produced)
 
     return run

@@ -335,6 +335,18 @@ def test_to_batches_when_a_timestamp_does_not_fit_then_the_error_has_the_place_o
     assert (found.position, found.next_position, found.base_offset, found.last_offset) == (start, end, 2, 4)
 
 
+def test_to_batches_when_the_timestamp_of_a_marker_does_not_fit_then_the_error_has_the_place_of_its_batch():
+    sound = ref.batch_of([Row(0, DAY, None, b"v")])
+    marker = kf.RecordBatchBuilder(
+        base_offset=1, producer_id=5, producer_epoch=0, is_transactional=True, is_control=True
+    )
+    marker.append_end_transaction_marker(2**62, commit=True)
+    records = kf.MemoryRecords(sound + bytes(marker.build()))
+    assert records.to_arrow().num_rows == 1
+    with pytest.raises(kf.InvalidRecordError, match=f"position {len(sound)}, offsets 1 to 1"):
+        records.to_arrow(control=True)
+
+
 def test_to_arrow_when_there_is_no_timestamp_then_minus_one_millisecond_as_in_spark():
     """Case 14: -1 stays -1."""
     table = kf.MemoryRecords(SAMPLES["v0"]).to_arrow(["timestamp", "timestampType"])

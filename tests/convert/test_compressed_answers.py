@@ -128,7 +128,7 @@ def test_chunk_when_it_is_released_while_chunks_become_smaller_then_its_other_by
     data = log(10)
     records = kf.LazyDownConvertRecords(kf.MemoryRecords(data), 1, codec=codec, limit_bytes=1 << 30)
     expected, stats = sent(records), kf.ConversionStats()
-    sum(map(len, records.chunks(stats)))
+    sum(map(len, records.chunks(stats=stats)))
     memory, channel = ChunkMemory(len(data)), TlsChannel()
     send = records.to_send(memory)
     for room in itertools.cycle([700, 0]):

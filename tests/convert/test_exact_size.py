@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import kafkafmt as kf
 import reference as ref
-from _kafkafmt.batches.scan import scan
+from _kafkafmt.batches.scan import BatchRun, scan
 from _kafkafmt.records.convert import converted_size
 from kafkafmt.convert import exact_size
+from kafkafmt.records.range import RecordsRange
+from kafkafmt.records.runs import slice_run
 from records.samples import DAY, SAMPLES, WITH_HEADERS, empty_batch, end_marker, sent
 from reference import Row
 
@@ -76,6 +79,21 @@ def test_kip_283_determining_total_response_size_when_uncompressed_then_is_exact
     assert records.size_in_bytes == len(expected)
     assert sent(records) == expected
     assert b"".join(records.chunks()) == expected
+
+
+def even_offsets(runs: Iterator[BatchRun]) -> Iterator[BatchRun]:
+    for run in runs:
+        for number in range(len(run)):
+            if run.index["base_offset"][number] % 2 == 0:
+                yield slice_run(run, number, number + 1)
+
+
+def test_records_before_the_limit_when_the_source_has_a_run_filter_then_are_those_that_it_passes() -> None:
+    source = kf.MemoryRecords(single(21))
+    passed = RecordsRange(source, 0, source.end_position, even_offsets)
+    expected = eager(b"".join(ref.batch_of([row]) for row in rows(0, 13, 100)[::2]))
+    records = lazy(passed, limit=len(expected) + 20)
+    assert sent(records) == b"".join(records.chunks()) == expected
 
 
 @pytest.mark.parametrize("data", [single(60), many(20)], ids=["shrinks", "grows"])

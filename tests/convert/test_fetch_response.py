@@ -429,7 +429,7 @@ def test_forget_first_then_the_same_bytes_and_the_same_count() -> None:
 def _until_error(part: kf.LazyDownConvertRecords, stats: kf.ConversionStats) -> list[bytes]:
     chunks = []
     with suppress(kf.KafkaFormatError):
-        chunks.extend(bytes(chunk) for chunk in part.chunks(stats))
+        chunks.extend(bytes(chunk) for chunk in part.chunks(stats=stats))
     return chunks
 
 

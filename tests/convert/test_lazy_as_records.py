@@ -92,6 +92,13 @@ def test_write_to_when_the_channel_takes_nothing_then_the_next_call_goes_on_ther
     assert written(lazy, Sink(), first) == sent(lazy)[first:]
 
 
+@pytest.mark.parametrize(("position", "size"), [(-1, 10), (0, -1)])
+def test_read_at_when_the_position_or_the_size_is_below_0_then_value_error(position: int, size: int) -> None:
+    lazy = kf.LazyDownConvertRecords(kf.MemoryRecords(SMALL), 1)
+    with pytest.raises(ValueError, match=r"expected 0 to .* found -1"):
+        lazy.read_at(position, size)
+
+
 @pytest.mark.parametrize("position", [-1, len(SMALL) + 1])
 def test_write_to_when_the_position_is_outside_then_raises(position: int) -> None:
     lazy = kf.LazyDownConvertRecords(kf.MemoryRecords(SMALL), 1)

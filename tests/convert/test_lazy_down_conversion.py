@@ -263,10 +263,30 @@ def test_statistics_when_batches_hold_many_records_then_records_are_counted(code
             send.write_to(Sink())
         assert send.stats.records_converted <= 7
         stats = kf.ConversionStats()
-        list(records.chunks(stats))
+        list(records.chunks(stats=stats))
         assert stats.records_converted == 7
         assert stats.temporary_memory_bytes > 0
         assert stats.seconds > 0
+
+
+@pytest.mark.parametrize("codec", [ref.NONE, ref.LZ4])
+@pytest.mark.parametrize("released", [False, True])
+def test_statistics_when_chunks_are_converted_again_then_each_record_counts_once(codec, released):
+    """A batch without room waits for the next chunk of shared memory; a released chunk is converted again."""
+    random_ = random.Random(1)
+    rows = [[Row(at, DAY, None, random_.randbytes(400)) for at in range(n, n + 5)] for n in range(0, 500, 5)]
+    data = b"".join(ref.batch_of(some, codec=codec) for some in rows)
+    chunk_size = 8192
+    expected = kf.ConversionStats()
+    list(lazy(data, chunk_size=chunk_size).chunks(stats=expected))
+    send, channel = lazy(data, chunk_size=chunk_size).to_send(ChunkMemory(chunk_size)), Sink(1000)
+    while not send.completed:
+        send.write_to(channel)
+        if released:
+            send.release_chunk()
+    sent_rows = len(rows_of(bytes(channel.taken)))
+    assert 450 <= sent_rows <= send.stats.records_converted <= expected.records_converted == 500
+    assert send.stats.temporary_memory_bytes <= expected.temporary_memory_bytes
 
 
 @pytest.mark.parametrize("to_magic", [0, 1])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import kafkafmt as kf
 import reference as ref
-from kafkafmt.log import Segment, SegmentRecords
+from kafkafmt.log import Segment, SegmentRecords, find_damage
 from log.samples import DAY, batch, batches, entries, name, positions, put_segment, real_segments
 
 BASE = 1000
@@ -323,6 +323,24 @@ def test_length_that_reaches_past_the_end_in_front_of_valid_batches_is_damage(tm
             list(records.batches())
         assert caught.value.position == len(data[0]) * 2
         assert records.position_after(caught.value) == len(data[0]) * 3
+
+
+def test_damaged_length_when_values_are_longs_then_no_incomplete_batch_at_the_end(tmp_path: Path) -> None:
+    """Otherwise a repair would cut off the sound batches after it."""
+    data = []
+    for number in range(60):
+        builder = kf.RecordBatchBuilder(base_offset=number * 4000)
+        for value in range(4000):
+            builder.append(DAY, None, struct.pack(">q", value * 536_869))
+        data.append(bytearray(builder.build()))
+    data[10][8] ^= 0x40
+    path = put_segment(tmp_path, 0, data)
+    with Segment(path, is_active=True).open() as records:
+        with pytest.raises(kf.CorruptRecordError, match="past the end"):
+            list(records.batches())
+        (damage,) = find_damage(records)
+    assert (damage.kind, damage.position) == ("corrupt", 10 * len(data[0]))
+    assert damage.end_position == 11 * len(data[0])
 
 
 @pytest.mark.parametrize("left_over", [0, 1, 30])

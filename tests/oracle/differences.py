@@ -19,6 +19,7 @@ REFUSED = {
     "varint overflows": "A varint with bits beyond its 32 or 64",
     "message longer than its fields": "Bytes after the value of a v0 or v1 message",
     "inner magic": "A message in a wrapper whose format is above v1",
+    "after a gzip member": "Bytes after a gzip member that begin as one and are none",
     "part of a snappy size": "1 to 3 bytes after the last block of a snappy payload",
 }
 AFTER_LZ4 = "Damage or surplus records in lz4 after a block of 0 bytes or after a frame"
@@ -35,6 +36,7 @@ SMALL_PART = "A partial message at the end of a wrapper, whose size is below 14"
 LINKED_BLOCKS = "An lz4 frame whose blocks refer to earlier blocks"
 MORE_LZ4 = "Records in lz4 after a block of 0 bytes or after a frame"
 CHECKSUM_OF_V0 = "An lz4 frame with the header checksum of format v0 in a batch of v1 or v2"
+LARGE_WINDOW = "A zstd frame with a window of more than 128 MiB"
 UNKNOWN_CODEC = "A batch with an unknown codec that is copied or dropped while it is converted"
 ZSTD_UNREAD = "A zstd batch without records, or a zstd message, that is converted"
 TIMESTAMP_BELOW_NONE = "A timestamp below -1 that is converted"
@@ -48,6 +50,7 @@ SEQUENCE = "A sequence in a batch with a base sequence below -1, or of a record 
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 SMALLEST_MESSAGE = 14  # without the log overhead
+MAX_ZSTD_WINDOW = 1 << 27  # of the decompressor in Java
 
 
 def refused(batch: bytes) -> str | None:
@@ -69,6 +72,8 @@ def read(batch: bytes, error: str, message: str) -> str | None:
         return LINKED_BLOCKS
     if message.endswith("Stream frame descriptor corrupted") and found.codec == ref.LZ4 and found.magic > 0:
         return CHECKSUM_OF_V0 if ref.lz4_with_v0_checksum(found.payload) == found.payload else None
+    if message.endswith("Failed to decompress record stream") and found.codec == ref.ZSTD:
+        return LARGE_WINDOW if ref.zstd_window(found.payload) > MAX_ZSTD_WINDOW else None
     if _goes_on(found):
         return MORE_LZ4
     if message.startswith("Record size is less than the minimum record overhead") and found.magic < 2:

@@ -29,6 +29,8 @@ RECORD = ref.record(0, 0, None, b"value")
 LZ4_HEADER = ref.compress(ref.LZ4, b"")[:7]
 WITH_EMPTY_BLOCK = LZ4_HEADER + ref.LZ4_EMPTY_BLOCK + ref.compress(ref.LZ4, RECORD)[7:]
 OF_V0 = ref.compress(ref.LZ4, ref.records([Row(0, DAY, None, b"value")], 0, DAY), magic=0)
+# A magic number, a descriptor, a window of 2^28 bytes, and one raw block, the last one.
+LARGE_WINDOW = b"\x28\xb5\x2f\xfd" + bytes([0, 28 - 10 << 3, len(RECORD) << 3 | 1, 0, 0]) + RECORD
 
 EXAMPLES = {
     differences.ZEROS: MESSAGES + bytes(40),
@@ -42,6 +44,7 @@ EXAMPLES = {
     differences.LINKED_BLOCKS: ref.batch(LINKED, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.MORE_LZ4: ref.batch(WITH_EMPTY_BLOCK, 1, attributes=ref.LZ4, base_timestamp=DAY),
     differences.CHECKSUM_OF_V0: ref.batch(OF_V0, 1, attributes=ref.LZ4, base_timestamp=DAY),
+    differences.LARGE_WINDOW: ref.batch(LARGE_WINDOW, 1, attributes=ref.ZSTD, base_timestamp=DAY),
     differences.UNKNOWN_CODEC: ref.message(1, 0, DAY, None, b"value", attributes=5),
     differences.ZSTD_UNREAD: ref.batch(ref.compress(ref.ZSTD, b""), 0, attributes=ref.ZSTD),
     differences.TIMESTAMP_BELOW_NONE: ref.batch_of([Row(0, -2, None, b"value")]),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import pickle
-import random
 import struct
 import subprocess
 import sys
@@ -506,65 +505,6 @@ def test_reader_when_batches_in_the_middle_are_damaged_then_reads_all_others():
     assert errors == [(starts[i], i, i) for i in (3, 11, 19)]  # from 3 it goes to the next sound batch, 5
 
 
-@pytest.mark.parametrize("length", [0, 1, 40, 200, 2**20, BIG, -1])
-def test_position_after_when_the_length_of_the_damaged_batch_lies_then_finds_the_next_sound_batch(length):
-    """Case 29: the length of a damaged batch is not believed."""
-    good, bad = SAMPLES["v2 gzip"], bytearray(SAMPLES["v2 none"])
-    struct.pack_into(">i", bad, 8, length)
-    bad[30] ^= 1
-    data = good + bytes(bad) + good
-    for position in (len(good), len(good) + 5):
-        error = kf.CorruptRecordError("here", position=position, next_position=position + length)
-        assert kf.MemoryRecords(data).position_after(error) == len(good) + len(bad)
-
-
-def test_position_after_when_nothing_sound_follows_then_the_end():
-    data = SAMPLES["v2 none"] + random.Random(1).randbytes(5000)
-    error = kf.CorruptRecordError("here", position=0)
-    assert kf.MemoryRecords(data[1:]).position_after(error) == len(data) - 1
-    with pytest.raises(ValueError, match="position"):
-        kf.MemoryRecords(data).position_after(kf.CorruptRecordError("nowhere"))
-
-
-@pytest.mark.parametrize("gap", [1, 1000, 2**20 - 30, 2**20 + 7, 3 * 2**20])
-def test_position_after_in_a_file_when_the_next_batch_is_far_then_found(gap, tmp_path):
-    """The search goes on across the bounds of what is read at a time."""
-    path = tmp_path / "log"
-    path.write_bytes(b"\xa5" * gap + SAMPLES["v2 zstd"] + SAMPLES["v1"])
-    with kf.FileRecords(path) as records:
-        assert records.position_after(kf.CorruptRecordError("here", position=0)) == gap
-
-
-@pytest.mark.slow
-def test_position_after_when_bytes_look_like_many_large_batches_then_ends_in_bounded_time():
-    """Every byte a plausible batch of a megabyte: the search does not become quadratic."""
-    fake = bytearray(32)
-    struct.pack_into(">qi", fake, 0, 1, 2**20)
-    data = bytes(fake) * (2**23 // 32)
-    error = kf.CorruptRecordError("here", position=0)
-    assert kf.MemoryRecords(data).position_after(error) == len(data)
-
-
-def test_position_after_when_bytes_look_like_many_batches_that_end_later_then_few_bytes_are_read_again():
-    """Each of them ends after the bytes that were read for the one before it."""
-    most = 0x7F7F7F7F  # so that no other byte looks like the first one of a batch
-    fake = struct.pack(
-        ">qiibIhiqqqhii", most << 32 | most, 2**20, -1, 2, most, 127, most, -1, -1, -1, -1, -1, most
-    )
-    data = fake * (2**22 // len(fake)) + SAMPLES["v2 none"]
-
-    class Counted(kf.MemoryRecords):
-        read_bytes = 0
-
-        def read_at(self, position, size, memory=None):
-            self.read_bytes += size
-            assert self.read_bytes < 600 * len(data)
-            return super().read_at(position, size, memory)
-
-    found = Counted(data).position_after(kf.CorruptRecordError("here", position=0))
-    assert found == len(data) - len(SAMPLES["v2 none"])
-
-
 # Tails
 
 
@@ -652,16 +592,3 @@ def test_error_when_the_gzip_payload_is_cut_then_corrupt_with_the_position():
     with pytest.raises(kf.CorruptRecordError) as raised:
         list(kf.MemoryRecords(data).records())
     assert (raised.value.position, raised.value.base_offset) == (len(SAMPLES["v1"]), 4)
-
-
-@pytest.mark.slow
-def test_position_after_when_a_batch_of_70_mib_follows_then_reads_it():
-    damaged = bytearray(ref.batch_of([Row(0, DAY, None, b"damaged")]))
-    damaged[-1] ^= 1
-    large = kf.RecordBatchBuilder(base_offset=1)
-    for _ in range(70):
-        large.append(DAY, None, bytes(2**20))
-    records = kf.MemoryRecords(bytes(damaged) + large.build())
-    with pytest.raises(kf.CorruptRecordError) as raised:
-        list(records.records())
-    assert records.position_after(raised.value) == len(damaged)

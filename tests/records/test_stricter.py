@@ -73,6 +73,14 @@ READ: dict[str, tuple[bytes, str]] = {
         ),
         "snappy: expected a block size, found 1 bytes",
     ),
+    "Bytes after a gzip member that begin as one and are none": (
+        ref.batch(
+            ref.compress(ref.GZIP, framed(HEAD + KEY + VALUE + NO_HEADERS)) + b"\x1f\x8b\0none",
+            1,
+            attributes=ref.GZIP,
+        ),
+        "gzip: expected the end of a member",
+    ),
     "Damage or surplus records in lz4 after a block of 0 bytes or after a frame": (
         ref.batch(
             ref.compress(ref.LZ4, framed(HEAD + KEY + VALUE + NO_HEADERS))[: -len(ref.LZ4_END_MARK)]

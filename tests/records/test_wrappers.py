@@ -141,7 +141,7 @@ def test_conversion_when_a_part_of_a_message_ends_a_wrapper_then_counted(to_magi
     )
     stats = kf.ConversionStats()
     for expected in (2, 4):
-        list(kf.LazyDownConvertRecords(records, to_magic, chunk_size=1).chunks(stats))
+        list(kf.LazyDownConvertRecords(records, to_magic, chunk_size=1).chunks(stats=stats))
         assert stats.partial_messages == expected
     assert records.down_convert(to_magic).stats.partial_messages == 2
     assert records.down_convert(1).stats.partial_messages == 0

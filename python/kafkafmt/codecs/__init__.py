@@ -122,8 +122,9 @@ def compress(codec: CodecLike | int, data: Buffer, *, level: int | None = None, 
     >>> decompress("lz4", compress("lz4", b"value"))
     b'value'
 
-    level: 1 to 9 for gzip, 1 to 17 for lz4, -7 to 22 for zstd, as in Kafka's `compression.<codec>.level`; None is the
-    codec's fast default.
+    level: 1 to 9 for gzip, 1 to 17 for lz4, -7 to 22 for zstd; None is the codec's fast default. These are the ranges
+    of Kafka's `compression.<codec>.level`, except that Kafka's levels of zstd begin at -131072. Level 9 of lz4 is
+    Kafka's fast default; here it is slower than level 8.
 
     Raises `ValueError` for a level outside that range, and for any level if the codec has none. Raises
     `UnsupportedCompressionTypeError` and `TypeError` as `decompress` does.

@@ -325,11 +325,11 @@ def arrow_batches(
         large_offsets=False,
         chunk_bytes=chunk_bytes,
     )
-    return _record_batches(chunks, schema, source)
+    return _record_batches(chunks, schema, source, control=control)
 
 
 def _record_batches(
-    chunks: Iterator[tuple[int, dict[str, Any]]], schema: pa.Schema, source: RunSource
+    chunks: Iterator[tuple[int, dict[str, Any]]], schema: pa.Schema, source: RunSource, *, control: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield chunks as record batches. Before the error of a timestamp, yield the records before it."""
     for count, arrays in chunks:
@@ -340,7 +340,7 @@ def _record_batches(
             if beyond[0]:
                 arrays["timestamp"][beyond] = 0
                 yield record_batch(arrays, count, schema, source.topic_partition)[: int(beyond[0])]
-            raise source.with_source(_with_batch_of_timestamp(error, source)) from None
+            raise source.with_source(_with_batch_of_timestamp(error, source, control=control)) from None
         yield rows
 
 
@@ -404,14 +404,16 @@ def beyond_arrow(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.flatnonzero((timestamps > _MAX_MILLISECONDS) | (timestamps < -_MAX_MILLISECONDS))
 
 
-def _with_batch_of_timestamp(error: KafkaFormatError, source: RunSource) -> KafkaFormatError:
+def _with_batch_of_timestamp(
+    error: KafkaFormatError, source: RunSource, *, control: bool
+) -> KafkaFormatError:
     """Return an error with the position and the offsets of the first batch that has such a timestamp.
 
     The source is read once more, as chunks of columns do not know their batches.
     """
     builder = ColumnBuilder(["timestamp"], large_offsets=True)
     for run in source.runs(run_bytes=_RUN_BYTES, reuse_memory=False):
-        for number in np.flatnonzero(~run.index["is_control"]).tolist():
+        for number in np.flatnonzero(control | ~run.index["is_control"]).tolist():
             batch = slice_run(run, number, number + 1)
             for first, stop, payloads in decompressed_chunks(
                 batch, verify=False, limit=source.max_decompressed_bytes

@@ -109,7 +109,9 @@ class ConvertedChunks:
         self._position = self._chunk_position = records.checked_position(position)
         chunk_size = chunk_size if memory is None else min(chunk_size, memory.chunk_size)
         self._chunk_size = min(chunk_size, max(records.size_in_bytes, 1))
-        self._converter = Converter(options, stats, max_output_bytes=self.needed_bytes)
+        self._stats = ConversionStats() if stats is None else stats
+        self._chunk_stats = ConversionStats()
+        self._converter = Converter(options, max_output_bytes=self.needed_bytes)
         self._owns_memory = memory is None and not reuse_memory
         self._memory = memory
         self._buffer: NDArray[np.uint8] | None = None
@@ -188,6 +190,8 @@ class ConvertedChunks:
     def rewind(self) -> None:
         """Release the current chunk, and convert it again at the next request."""
         self.release()
+        self._stats.take_back(self._chunk_stats)
+        self._chunk_stats = ConversionStats()
         self._position = self._chunk_position
         self._runs = self._run = self._error = None
         self._is_over = False
@@ -217,10 +221,12 @@ class ConvertedChunks:
         self._chunk_position = self._position
         self._take_buffer()
         converter.clear()
+        converter.stats = self._chunk_stats = ConversionStats()
         try:
             self._row = converter.convert(run, self._row)
         except KafkaFormatError as error:
             self._error = error
+        self._stats.add(self._chunk_stats)
         if self._row == len(run):
             self._position, self._run = run.end_position, None
         else:

@@ -162,8 +162,10 @@ class LazyDownConvertRecords(Records):
     def read_at(self, position: int, size: int, memory: bytearray | None = None) -> memoryview | bytes:
         """Return `size` converted bytes from `position`, or fewer at the end. `memory` is not used.
 
-        Raises OSError or EOFError if the source cannot be read.
+        Raises ValueError for a position or a size below 0, and OSError or EOFError if the source cannot be read.
         """
+        check_int("position", position, 0)
+        check_int("size", size, 0)
         parts = []
         while size > 0 and len(data := self._bytes_at(position)[:size]):
             parts.append(data)
@@ -280,7 +282,7 @@ class LazyDownConvertRecords(Records):
             run.ensure_valid(first, stop)
 
     def chunks(
-        self, stats: ConversionStats | None = None, *, reuse_memory: bool = False
+        self, reuse_memory: bool = False, *, stats: ConversionStats | None = None
     ) -> Iterator[memoryview]:
         """Iterate the converted records, chunk by chunk, for a target that needs no size beforehand.
 
@@ -313,7 +315,7 @@ class LazyDownConvertRecords(Records):
         """Return the chunks after the first converted batch, or all chunks if that is not in memory."""
         records = self.source
         if self._sent_end < records.end_position:
-            records = RecordsRange(records, records.start_position, self._sent_end)
+            records = RecordsRange(records, records.start_position, self._sent_end, records._run_filter)
         return ConvertedChunks(
             records,
             self._options,

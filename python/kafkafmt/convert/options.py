@@ -39,6 +39,12 @@ class ConversionStats:
         self.seconds += other.seconds
         self.partial_messages += other.partial_messages
 
+    def take_back(self, other: ConversionStats) -> None:
+        """Subtract the statistics of a conversion that is repeated. Its time still counts."""
+        self.records_converted -= other.records_converted
+        self.temporary_memory_bytes -= other.temporary_memory_bytes
+        self.partial_messages -= other.partial_messages
+
 
 @dataclass(frozen=True)
 class ConversionOptions:

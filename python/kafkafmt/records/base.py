@@ -428,7 +428,8 @@ class Records(ColumnReads, ABC):
         """Return where reading can continue after `error`: at the next batch whose CRC matches, or at the end.
 
         The declared size of a damaged batch is not trusted. If no valid batch begins after that size, all bytes
-        after the damaged batch's first are searched for one. Raises ValueError if `error` has no position.
+        after the damaged batch's first are searched for one, of at most 64 MiB. Raises ValueError if `error` has no
+        position.
         """
         if not isinstance(error, KafkaFormatError):
             raise TypeError(f"error: expected a KafkaFormatError, found {type(error).__name__}")

@@ -25,6 +25,22 @@ cdef extern from "crc32.h" nogil:
     void kf_crc32_seal_messages(uint8_t *messages, size_t size) noexcept
 
 
+cdef enum:
+    BLOCK_BYTES = 1024
+
+
+cdef class RangeCrcs:
+    cdef bint is_v2             # CRC-32C, otherwise CRC-32
+    cdef uint32_t polynomial
+    cdef int64_t direct_bytes   # CRCs of so many more bytes are computed directly; -1 after that
+    cdef Py_ssize_t known       # blocks whose CRCs are known
+    cdef uint32_t* before       # for each block, the CRC of the bytes before it
+    cdef uint32_t* powers       # x to the number of bits of so many blocks
+
+    cdef uint32_t direct(self, const uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef uint32_t crc(self, const uint8_t* data, Py_ssize_t start, Py_ssize_t stop) noexcept nogil
+
+
 cdef uint32_t batch_crc(const uint8_t* batch, const BatchRow* row) noexcept nogil
 cdef Py_ssize_t group_end(const BatchRow* rows, Py_ssize_t first, Py_ssize_t stop) noexcept nogil
 cdef Py_ssize_t first_invalid(

@@ -2,6 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
 
 from ..wire.bytes cimport get_int32, unlikely
 from ..wire.layout cimport *
@@ -107,31 +108,81 @@ def crc32(const uint8_t[::1] data):
 
 cdef enum:
     # Bit 31 is the coefficient of x^0, as in every reflected CRC.
+    IEEE = 0xEDB88320
     CASTAGNOLI = 0x82F63B78
     X_TO_0 = 0x80000000
     X_TO_8 = 0x00800000
 
 
-cdef uint32_t product(uint32_t a, uint32_t b) noexcept nogil:
-    """Return the product of two polynomials, modulo that of CRC-32C."""
+cdef uint32_t product(uint32_t a, uint32_t b, uint32_t polynomial) noexcept nogil:
+    """Return the product of two polynomials, modulo that of the CRC."""
     cdef uint32_t result = 0
     cdef int i
     for i in range(32):
         if a & (<uint32_t>X_TO_0 >> i):
             result ^= b
-        b = (b >> 1) ^ (<uint32_t>CASTAGNOLI if b & 1 else 0)
+        b = (b >> 1) ^ (polynomial if b & 1 else 0)
     return result
 
 
-cdef uint32_t behind_zeros(uint32_t value, size_t size) noexcept nogil:
-    """Return what `value` contributes to a CRC-32C after `size` more bytes. CRCs are linear."""
+cdef uint32_t behind_zeros(uint32_t value, size_t size, uint32_t polynomial) noexcept nogil:
+    """Return what `value` contributes to a CRC after `size` more bytes. CRCs are linear."""
     cdef uint32_t shift = X_TO_0, square = X_TO_8
     while size:
         if size & 1:
-            shift = product(square, shift)
-        square = product(square, square)
+            shift = product(square, shift, polynomial)
+        square = product(square, square, polynomial)
         size >>= 1
-    return product(value, shift)
+    return product(value, shift, polynomial)
+
+
+cdef class RangeCrcs:
+    """The CRCs of many ranges of the same bytes, in a time that depends on the number of bytes and of ranges only.
+
+    The CRCs of the first ranges are computed directly, because mostly there are few. CRCs are linear: the CRC of a
+    later range follows from those of the bytes before its start and before its end. These are computed once for each
+    block of 1 KiB.
+    """
+
+    def __cinit__(self, bint is_v2, Py_ssize_t size):
+        cdef Py_ssize_t blocks = size // BLOCK_BYTES + 1
+        self.is_v2 = is_v2
+        self.polynomial = CASTAGNOLI if is_v2 else IEEE
+        self.known = 0
+        self.direct_bytes = size
+        self.before = <uint32_t*>malloc(2 * blocks * sizeof(uint32_t))
+        if self.before == NULL:
+            raise MemoryError()
+        self.powers = self.before + blocks
+        self.before[0] = 0
+        self.powers[0] = X_TO_0
+
+    def __dealloc__(self):
+        free(self.before)
+
+    cdef uint32_t direct(self, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        return kf_crc32c(data, size) if self.is_v2 else kf_crc32(data, size)
+
+    cdef uint32_t crc(self, const uint8_t* data, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+        """Return the CRC of the bytes from `start` to `stop`. data: the same bytes in each call."""
+        cdef Py_ssize_t first = (start + BLOCK_BYTES - 1) // BLOCK_BYTES, last = stop // BLOCK_BYTES
+        cdef uint32_t crc
+        self.direct_bytes -= min(stop - start, self.direct_bytes + 1)
+        if last <= first or self.direct_bytes >= 0:
+            return self.direct(data + start, stop - start)
+        while self.known < last:
+            if self.known == 0:
+                self.powers[1] = behind_zeros(X_TO_0, BLOCK_BYTES, self.polynomial)
+            self.before[self.known + 1] = (
+                product(self.before[self.known], self.powers[1], self.polynomial)
+                ^ self.direct(data + self.known * BLOCK_BYTES, BLOCK_BYTES)
+            )
+            self.powers[self.known + 1] = product(self.powers[self.known], self.powers[1], self.polynomial)
+            self.known += 1
+        crc = self.direct(data + start, first * BLOCK_BYTES - start) ^ self.before[first]
+        crc = product(crc, self.powers[last - first], self.polynomial) ^ self.before[last]
+        crc = behind_zeros(crc, stop - last * BLOCK_BYTES, self.polynomial)
+        return crc ^ self.direct(data + last * BLOCK_BYTES, stop - last * BLOCK_BYTES)
 
 
 def crc32c(data, value=0):
@@ -163,7 +214,7 @@ def crc32c(data, value=0):
     with nogil:
         crc = kf_crc32c(<const uint8_t*>view.buf, view.len)
         if before:
-            crc ^= behind_zeros(before, view.len)
+            crc ^= behind_zeros(before, view.len, CASTAGNOLI)
     PyBuffer_Release(&view)
     return crc
 

@@ -161,6 +161,7 @@ cdef class RunConverter:
     cdef object scratch_view
     cdef object pending              # the result of the next batch, while the output has no room for it
     cdef int pending_codec
+    cdef int64_t pending_temporary_bytes
     cdef Messages messages           # in `pending`
     cdef bint busy
 
@@ -417,10 +418,9 @@ cdef class RunConverter:
         messages = self.scratch_view[:size]
         self.pending = compress(messages, None, self.magic_argument) if codec else messages
         self.pending_codec = codec
-        self.records += self.messages.count
-        self.temporary_bytes += row.size + size
+        self.pending_temporary_bytes = row.size + size
         if codec:
-            self.temporary_bytes += MESSAGE_OVERHEAD_V1 if self.to_magic == 1 else MESSAGE_OVERHEAD_V0
+            self.pending_temporary_bytes += MESSAGE_OVERHEAD_V1 if self.to_magic == 1 else MESSAGE_OVERHEAD_V0
         return 0
 
     cdef int use_scratch(self, Py_ssize_t size) except -1:
@@ -488,6 +488,9 @@ cdef class RunConverter:
                 self._position += buffer.len
         finally:
             PyBuffer_Release(&buffer)
+        # Only here: a pending result may be dropped, and its batch converted again.
+        self.records += self.messages.count
+        self.temporary_bytes += self.pending_temporary_bytes
         self.pending = None
         self.next += 1
         return True
