@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -461,6 +462,41 @@ def test_abort_when_no_request_was_sent_then_the_coordinator_is_not_asked() -> N
     result = transactions.begin_abort()
     assert transactions.next_request(lambda: False) is None
     assert result.wait(0)
+
+
+def test_abort_when_a_commit_waits_for_batches_then_only_the_abort_is_sent() -> None:
+    sending = Sending("id")
+    sending.begin_pipelining()
+    sending.append(b"fails", b"in flight")
+    failing, in_flight = sending.drain()
+    committed = sending.transactions.begin_commit()
+    sending.fail(failing, kafka.errors.InvalidRecordError)
+    assert sending.take_requests() == []
+    aborted = sending.transactions.begin_abort()
+    with pytest.raises(kafka.errors.InvalidRecordError):
+        committed.wait(0)
+    assert sending.take_requests() == []
+    sending.fail(in_flight, kafka.errors.InvalidRecordError)
+    (end,) = sending.take_requests()
+    assert end.message().committed is False
+    sending.transactions.handle_outcome(end, SimpleNamespace(error_code=0))
+    assert aborted.wait(0)
+
+
+def test_abort_when_the_sender_waits_for_the_lock_of_the_batches_then_does_not_wait_for_it() -> None:
+    """As a signal handler aborts whose thread has that lock."""
+    transactions = in_transaction()
+    transactions.next_request(lambda: False)
+    transactions.begin_commit()
+
+    def has_incomplete() -> bool:
+        thread = threading.Thread(target=transactions.fail, args=[kafka.errors.KafkaTimeoutError()])
+        thread.start()
+        thread.join(ANSWER_SECONDS)
+        return not thread.is_alive()
+
+    assert transactions.next_request(has_incomplete) is None
+    assert transactions.has_abortable_error
 
 
 class LateLock:
