@@ -55,7 +55,6 @@ USED = {
     "kafka.net.manager": {"KafkaConnectionManager"},
     "kafka.net.sasl": {"SASL_MECHANISMS", "get_sasl_mechanism", "register_sasl_mechanism"},
     "kafka.net.sasl.abc": {"SaslMechanism"},
-    "kafka.net.sasl.oauth": {"AbstractTokenProvider"},
     "kafka.net.sasl.scram": {"SaslMechanismScram"},
     "kafka.net.selector": {"NetworkSelector"},
     "kafka.partitioner": {"DefaultPartitioner", "Partitioner"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from client.cluster import Cluster
 from client.raw_reading import READ_SECONDS
 from client.test_consumer import EARLIEST, consuming, only, polled
 from client.test_raw_consumer import send_singly
+from kafkafmt.net import Producer
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("net")]
 
@@ -60,6 +62,32 @@ def test_records_when_their_position_was_validated_between_polls_then_come(
         assert consumer.position(here, READ_SECONDS * 1000) == 1
         send_singly(cluster, topic, 1)
         assert [record.offset for record in polled(consumer, 1)] == [1]
+
+
+def test_poll_when_arrow_could_not_hold_a_record_after_others_then_returns_it(
+    cluster: Cluster, topic: str
+) -> None:
+    name, beyond_ms = f"{topic}-beyond", 10**16
+    cluster.create_topic(name, 2, {"message.timestamp.after.max.ms": 2**63 - 1})
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        producer.send(name, b"first", partition=0)
+        producer.send(name, b"beyond", partition=1, timestamp_ms=beyond_ms)
+    with consuming(cluster.bootstrap, only(name, 0), only(name, 1)) as consumer:
+        admit_both(consumer)
+        assert consumer.poll_arrow()["value"].to_pylist() == [b"first"]
+        (record,) = polled(consumer, 1)
+    assert (record.value, record.timestamp) == (b"beyond", beyond_ms)
+
+
+def admit_both(consumer: Any) -> None:
+    """Wait until the data of two partitions has arrived. That of partition 0 is returned first."""
+    deadline = time.monotonic() + READ_SECONDS
+    fetches = consumer._fetches
+    while len(fetches._waiting) < 2:
+        assert time.monotonic() < deadline
+        consumer._control_once(deadline)
+        fetches._admit()
+    fetches._waiting = deque(sorted(fetches._waiting, key=lambda item: item.fetched.topic_partition))
 
 
 @pytest.mark.slow

@@ -294,8 +294,8 @@ def test_close_when_a_commit_has_begun_then_it_is_committed(
 def test_close_when_no_broker_answers_then_ends_after_the_timeout_of_transactions(
     broker: Broker, topic: str
 ) -> None:
-    options = {"transactional_id": topic, "transaction_timeout_ms": 1000, "request_timeout_ms": 1000}
-    producer = Producer(bootstrap_servers=broker.bootstrap, **options)
+    timeouts = {"transaction_timeout_ms": 1000, "request_timeout_ms": 1000, "retry_backoff_ms": 0}
+    producer = Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic, **timeouts)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send(topic, b"value", partition=0).get(SECONDS)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
-from kafka.net.sasl import register_sasl_mechanism
+from kafka.errors import KafkaConnectionError, KafkaError, SaslAuthenticationFailedError
+from kafka.net.sasl import get_sasl_mechanism, register_sasl_mechanism
 from kafka.net.sasl.abc import SaslMechanism
-from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.sasl.scram import SaslMechanismScram
 
 from kafkafmt.client.tls import ssl_context
 
 _SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-_TOKEN_PROVIDER = "sasl_oauth_token_provider"
 # Of Kafka's brokers and clients. With fewer iterations, a server could guess the password from the client's proof.
 _MIN_ITERATIONS = 4096
 _FIRST_FIELDS, _FINAL_FIELDS = ("r", "s", "i"), ("v",)
@@ -34,36 +33,51 @@ def kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def sasl_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for kafka-python's mechanisms of SASL: it does not escape user names for SCRAM (RFC 5802).
 
-    An error of a token provider ends the connection as one of the network does, so that requests are sent again.
+    An error of the mechanism, such as one of a token provider, ends the connection as one of the network does, so that
+    requests are sent again.
     """
     found = dict(config)
-    name, provider = found.get("sasl_plain_username"), found.get(_TOKEN_PROVIDER)
-    if name is not None and found.get("sasl_mechanism") in _SCRAM_MECHANISMS:
+    name, mechanism = found.get("sasl_plain_username"), found.get("sasl_mechanism")
+    if name is not None and mechanism in _SCRAM_MECHANISMS:
         found["sasl_plain_username"] = name.replace("=", "=3D").replace(",", "=2C")
-    if isinstance(provider, AbstractTokenProvider):
-        found[_TOKEN_PROVIDER] = _TokenProvider(provider)
+    with suppress(KeyError):
+        _end_connections(mechanism)
     return found
 
 
-class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Raises KafkaConnectionError for each error of the provider."""
+def _end_connections(name: str | None) -> None:
+    """Register a subclass of a mechanism whose errors end the connection. Raises KeyError for one that is not known."""
+    mechanism = get_sasl_mechanism(name)
+    if not issubclass(mechanism, _EndingConnections):
+        ending = type(mechanism.__name__, (_EndingConnections, mechanism), {})
+        register_sasl_mechanism(name, ending, overwrite=True)
 
-    def __init__(self, provider: AbstractTokenProvider) -> None:
-        self._provider = provider
 
-    def token(self) -> str:
-        token: str = self._call(self._provider.token)
-        return token
+class _EndingConnections(SaslMechanism):  # type: ignore[misc]
+    """Raises KafkaConnectionError for each error of a mechanism that is not one of Kafka."""
 
-    def extensions(self) -> dict[str, str]:
-        extensions: dict[str, str] = self._call(self._provider.extensions)
-        return extensions
+    def __init__(self, **config: Any) -> None:
+        with _connection_errors(config["sasl_mechanism"]):
+            super().__init__(**config)
+        self._mechanism = config["sasl_mechanism"]
 
-    def _call(self, function: Callable[[], Any]) -> Any:
-        try:
-            return function()
-        except Exception as error:
-            raise KafkaConnectionError(f"{_TOKEN_PROVIDER}: {error!r}") from error
+    def auth_bytes(self) -> Any:
+        with _connection_errors(self._mechanism):
+            return super().auth_bytes()
+
+    def receive(self, auth_bytes: bytes) -> Any:
+        with _connection_errors(self._mechanism):
+            return super().receive(auth_bytes)
+
+
+@contextmanager
+def _connection_errors(mechanism: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaError:
+        raise
+    except Exception as error:
+        raise KafkaConnectionError(f"sasl_mechanism={mechanism}: {error!r}") from error
 
 
 class ScramMechanism(SaslMechanism):  # type: ignore[misc]

@@ -33,8 +33,8 @@ def request_epoch_ends(
 ) -> EpochEnds:
     """Ask the leaders of partitions for the last epoch up to the given one that has records, and the offset after them.
 
-    Each leader gets one request. The value is None if the leader knows no such epoch, or refuses to answer, as brokers
-    before 2.1 refuse it to consumers.
+    Each leader gets one request. The value is None if the leader knows no such epoch, or refuses to answer. Brokers
+    before 2.3 refuse to answer clients without the right ClusterAction.
 
     Raises RetriableError, also if a leader is not known.
     """

@@ -78,7 +78,11 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Data that has arrived. error: was raised while other data was returned; the next call raises it."""
+    """Data that has arrived.
+
+    error: was raised while other data was returned, after the last record. The next call raises it. An error before a
+    record is not kept: the next call may take the record in another way.
+    """
 
     fetched: Fetched
     part: Any = None
@@ -240,7 +244,8 @@ class PartitionFetches:
                     self._release([self._waiting.popleft()])
                     self._restart(followed.key)
                     raise
-                item.error = error
+                if not item.part:
+                    item.error = error
                 break
             except BaseException:  # an interrupt: nothing is returned
                 self._undo()

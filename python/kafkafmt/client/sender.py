@@ -132,17 +132,20 @@ class Sender:
             self._end()
 
     def _ends_transaction(self) -> bool:
-        """Abort a transaction that is open. Return whether to wait for a response, or for the end of a transaction.
-
-        After the timeout of transactions the coordinator aborts it.
-        """
+        """Abort a transaction that is open. Return whether to wait for a response, or for the end of a transaction."""
         transactions = self._transactions
         if transactions is None or not transactions.is_transactional:
             return False
+        if self._request is not None or self._is_late(transactions, monotonic_ms()):
+            return self._request is not None
         if transactions.abort_open():
             self.wakeup()
-        is_in_time = monotonic_ms() < self._closing_ms + transactions.transaction_timeout_ms
-        return self._request is not None or (transactions.is_completing and is_in_time)
+        return transactions.is_completing
+
+    def _is_late(self, transactions: Transactions, now_ms: float) -> bool:
+        """Return whether the coordinator has aborted the transaction of a producer that closes."""
+        late_ms = self._closing_ms + transactions.transaction_timeout_ms
+        return transactions.is_transactional and now_ms >= late_ms
 
     def _run(self, now_ms: float) -> float:
         """Do all that can be done now. Return the time at which to call again, at the latest."""
@@ -191,7 +194,7 @@ class Sender:
         transactions.ensure_producer_id()
         self._flush_transaction(transactions)
         next_ms = _NEVER
-        while self._request is None:
+        while self._request is None and not self._is_late(transactions, now_ms):
             if now_ms < self._next_request_ms:
                 next_ms = self._next_request_ms
                 break

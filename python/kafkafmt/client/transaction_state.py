@@ -82,7 +82,8 @@ class OpenTransaction:
         if self._error is not None:
             raise failed_before(self._error)
         raise kafka_errors.IllegalStateError(
-            "Cannot perform a 'send': the transaction in which it was called has ended. The record is not sent."
+            "Cannot perform a 'send': the transaction in which it was called has ended. What was not "
+            "appended is not sent."
         )
 
 

@@ -117,8 +117,12 @@ class Transactions(TransactionState):
             self._ensure_transactional()
             if self._state is not State.ABORTABLE_ERROR:
                 self._ensure_no_error()
+            error = self.last_error
             self._transition_to(State.ABORTING_TRANSACTION)
             self._new_partitions.clear()
+            for _, _, request in self._requests:
+                if isinstance(request, EndTransaction):  # a commit that an error has made impossible
+                    request.result.done(error)
             return self.enqueue(EndTransaction(self, commits=False))
 
     def abort_open(self) -> bool:
@@ -237,22 +241,33 @@ class Transactions(TransactionState):
                 self.enqueue(AddPartitions(self, self._new_partitions))
                 self._pending_partitions |= self._new_partitions
                 self._new_partitions.clear()
-            while self._requests:
-                request: TransactionRequest = self._requests[0][2]
-                if isinstance(request, EndTransaction) and has_incomplete():
-                    return None
-                heapq.heappop(self._requests)
-                is_sent_anyway = self.has_abortable_error and (
-                    isinstance(request, FindCoordinator) or (request.may_begin and request.is_in_doubt)
-                )
-                if request.result.has_failed:
-                    continue
-                if self._state in ERRORS and not is_sent_anyway:
-                    request.result.done(self.last_error)
-                elif isinstance(request, EndTransaction) and not self._is_started:
-                    request.complete()
-                else:
-                    return request
+            request = self._take_request(may_end=False)
+            if request is not None or not self._requests:
+                return request
+        # Without the lock: a signal handler may wait for it, in a thread that has the lock of the batches.
+        if has_incomplete():
+            return None
+        with self._lock:
+            return self._take_request(may_end=True)
+
+    def _take_request(self, *, may_end: bool) -> TransactionRequest | None:
+        """Take the first request that is to be sent. may_end: also the end of a transaction. The lock is held."""
+        while self._requests:
+            request: TransactionRequest = self._requests[0][2]
+            if isinstance(request, EndTransaction) and not may_end:
+                return None
+            heapq.heappop(self._requests)
+            is_sent_anyway = self.has_abortable_error and (
+                isinstance(request, FindCoordinator) or (request.may_begin and request.is_in_doubt)
+            )
+            if request.result.has_failed:
+                continue
+            if self._state in ERRORS and not is_sent_anyway:
+                request.result.done(self.last_error)
+            elif isinstance(request, EndTransaction) and not self._is_started:
+                request.complete()
+            else:
+                return request
         return None
 
     def handle_outcome(self, request: TransactionRequest, outcome: Any) -> None:
