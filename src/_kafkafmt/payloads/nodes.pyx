@@ -153,8 +153,8 @@ cdef int ensure_added(int status, int64_t payload_bytes) except -1:
     """Raise the error of a NodeStatus."""
     if status == NodeStatus.TOO_LARGE:
         raise OverflowError(
-            f"payloads of {payload_bytes} bytes: expected columns of at most {max_column_bytes(payload_bytes)} bytes in "
-            "all, each with less than 2^31 bytes and items; found more"
+            f"payloads of {payload_bytes} bytes: expected columns of at most {max_column_bytes(payload_bytes)} bytes "
+            "in all, each with less than 2^31 bytes and items; found more"
         )
     if status == NodeStatus.NO_MEMORY:
         raise MemoryError
