@@ -14,6 +14,7 @@ class Layout(IntEnum):
     STRUCT = 4
 
 def max_column_bytes(payload_bytes: int) -> int: ...
+
 @final
 class Memory: ...
 
