@@ -128,6 +128,20 @@ def test_verify_when_an_object_is_damaged_then_it_is_the_only_finding(
         assert backup.segments[1].object in str(raised.value)
 
 
+def test_verify_when_an_object_is_longer_than_in_the_manifest_then_the_rest_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafmt.backup.verifying._READ_BYTES", 4096)
+    backup = StoredBackup(tmp_path / "backup", tmp_path)
+    backup.grow()
+    rewrite(log_path(backup, 0), lambda data: data + bytes(1 << 20))
+    with file_size_limit(1 << 18):
+        ended = run("backup", "verify", backup.target)
+    assert ended.exit_code == 1
+    assert "bytes, found more" in ended.output
+    assert "File too large" not in ended.output
+
+
 def test_verify_when_objects_were_swapped_then_both_are_found_and_no_reader_takes_one_for_the_other(
     place: StoragePath, tmp_path: Path, store: Storages
 ) -> None:

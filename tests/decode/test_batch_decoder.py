@@ -4,12 +4,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from decimal import Decimal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from decode.rows import batch
+from decode.stand_in import Registry
 from decode.test_decoding import decode
 from kafkafmt.decode import Decoding, Schema, SchemaError, SchemaId
 from kafkafmt.decode.batch_decoder import ColumnDecoder
@@ -55,6 +60,93 @@ class _Source:
 
     def newest_after(self, schema_ids: Sequence[SchemaId], kind: SchemaKind) -> Schema:
         raise NotImplementedError
+
+
+MANY_FIELDS = 1000
+EMPTY_ITEMS = 60_000
+NESTED_AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {
+            "name": "a",
+            "type": {
+                "type": "array",
+                "items": [
+                    "null",
+                    {
+                        "type": "record",
+                        "name": "I",
+                        "fields": [{"name": f"f{number}", "type": "long"} for number in range(MANY_FIELDS)],
+                    },
+                ],
+            },
+        }
+    ],
+}
+NESTED_PROTOBUF = (
+    'syntax = "proto3"; message R { message I {'
+    + "".join(f"int64 f{number} = {number};" for number in range(1, MANY_FIELDS + 1))
+    + "} repeated I a = 1; }"
+)
+NESTED_TYPE = pa.struct(
+    [("a", pa.list_(pa.struct([(f"f{number}", pa.int64()) for number in range(MANY_FIELDS)])))]
+)
+# Of a payload without items, and of one whose items have no bytes for any field.
+NESTED: dict[Literal["json", "avro", "protobuf"], tuple[Any, bytes, bytes]] = {
+    "json": (NESTED_TYPE, b'{"a":[]}', b'{"a":[%s]}' % b",".join([b"{}"] * EMPTY_ITEMS)),
+    "avro": (
+        Schema("AVRO", json.dumps(NESTED_AVRO)),
+        b"\0",
+        b"\xc0\xa9\x07" + bytes(EMPTY_ITEMS) + b"\0",
+    ),
+    "protobuf": (Schema("PROTOBUF", NESTED_PROTOBUF), b"", b"\x0a\0" * EMPTY_ITEMS),
+}
+
+
+@pytest.mark.parametrize("name", ["json", "avro", "protobuf"])
+def test_payload_when_its_columns_take_far_more_memory_than_its_bytes_then_is_an_error_of_its_row(
+    name: Literal["json", "avro", "protobuf"],
+) -> None:
+    reader, small, large = NESTED[name]
+    given = {"reader_schema": reader} if name == "json" else {"schemas": reader}
+    decoder = Decoding(value=name, framing="none", **given).decoder(["offset", "value"])
+    parts = [decoded for _, decoded in decoder.decode_parts(batch([small, large, small, large]))]
+    found = pa.Table.from_batches(parts)
+    assert found.column("offset").to_pylist() == [100, 101, 102, 103]
+    assert found.column("value").to_pylist() == [{"a": []}, None, {"a": []}, None]
+    first, second, third, fourth = found.column("value_error").to_pylist()
+    assert (first, third) == (None, None)
+    assert second == fourth
+    assert second.startswith(f"payloads of {len(large)} bytes: expected columns of at most ")
+
+
+@pytest.mark.parametrize("framing", ["confluent", "confluent-headers", "none"])
+@pytest.mark.parametrize("logical", [False, True])
+def test_avro_bytes_when_framed_by_confluent_then_have_no_length(
+    registry: Registry, framing: Literal["confluent", "confluent-headers", "none"], logical: bool
+) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+    schema = Schema("AVRO", json.dumps(decimal if logical else "bytes"))
+    values = [b"\1\2", b"\4", b"\2a"] if logical else [b"\2a", b"", b"x" * 300]
+    if framing == "none":
+        rows = batch([b"\4\1\2"])
+        reader = {"schemas": schema}
+    else:
+        client = SchemaRegistryClient({"url": registry.url})
+        settings = {"schema.id.serializer": header_schema_id_serializer} if framing != "confluent" else {}
+        serializer = AvroSerializer(client, schema.content, conf=settings)
+        contexts = [SerializationContext("orders", MessageField.VALUE, []) for _ in values]
+        written = [serializer(value, context) for value, context in zip(values, contexts, strict=True)]
+        rows = batch(written, headers=[context.headers for context in contexts])
+        reader = {"schemas": registry.url}
+    decoding = Decoding(value="avro", framing=framing, **reader)  # type: ignore[arg-type]
+    decoded = decode(decoding, rows, topics=("orders",))
+    assert decoded.column("value_error").null_count == len(rows)
+    if framing == "none":
+        values = [b"\1\2"]
+    expected = [Decimal(int.from_bytes(value, "big")).scaleb(-2) for value in values] if logical else values
+    assert decoded.column("value").to_pylist() == expected
 
 
 WITHOUT_PANDAS = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -16,6 +17,8 @@ from client.cluster import Cluster
 from data.real_logs import LOGS, NAMES
 from file_systems import BUCKET
 from kafkafmt.log import LogDirectory
+from kafkafmt.mirror.clusters import MirrorCluster
+from kafkafmt.mirror.errors import MirrorError
 from restore.restoring import (
     YEAR_2020_MS,
     commit,
@@ -164,6 +167,56 @@ def test_restore_when_retention_is_finite_then_old_records_stay_and_the_summary_
         name: value
         for name, value in {**found, "retention.ms": str(10**15)}.items()
         if name != "retention.bytes"
+    }
+    given = restore(
+        old.broker.log_dir, new, "--topics", topic, "--topic-config", f"{topic}:retention.ms={10**14}"
+    )
+    assert given.status == 0, given.errors
+    assert given.summary["kept_retention"] == {topic: {"retention.bytes": None}}
+    assert topic_configs(new, topic) == {**found, "retention.ms": str(10**14)}
+
+
+def test_restore_when_a_group_has_offsets_of_a_missing_partition_then_they_are_left_out_and_counted(
+    old: Cluster, new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    old.create_topic(topic, 3, {})
+    for partition in range(3):
+        send(old, topic, range(10), partition=partition)
+    commit(old, f"{topic}-group", topic, {0: 4, 2: 5})
+    commit(old, f"{topic}-lost", topic, {2: 5})
+    for folder in old.broker.log_dir.iterdir():
+        if folder.name.startswith((f"{topic}-", "__consumer_offsets-")) and folder.name != f"{topic}-2":
+            shutil.copytree(folder, tmp_path / folder.name)
+    groups = ("--groups", f"{topic}-group,{topic}-lost")
+    outcome = restore(tmp_path, new, "--topics", topic, *groups)
+    assert outcome.status == 0, outcome.errors
+    assert outcome.summary["groups"] == {
+        "committed": {f"{topic}-group": 1},
+        "ahead": {},
+        "without_partition": {f"{topic}-group": 1, f"{topic}-lost": 1},
+        "refused": [],
+    }
+    assert first_record_of(new, f"{topic}-group", topic) == b"value 4" * 3
+    assert "max.message.bytes" not in topic_configs(new, topic)  # it is set during a restore
+
+
+def test_restore_when_groups_cannot_be_committed_then_topics_get_their_configuration(
+    old: Cluster, new: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old.create_topic(topic, 1, {"max.message.bytes": 5000})
+    send(old, topic, range(10))
+    commit(old, f"{topic}-group", topic, {0: 4})
+
+    def refuse(*_: object) -> None:
+        raise MirrorError("refused")
+
+    monkeypatch.setattr(MirrorCluster, "commit_group_offsets", refuse)
+    outcome = restore(old.broker.log_dir, new, "--topics", topic)
+    assert outcome.status == 2
+    assert topic_configs(new, topic) == {
+        "max.message.bytes": "5000",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
     }
 
 

@@ -91,6 +91,8 @@ def test_offsets_when_json_then_are_those_of_spark_s_kafka_source() -> None:
         ({"columns": "key,KEY"}, "option columns: expected each column once, in any case"),
         ({"subscribePattern": "("}, "option subscribePattern: expected a regular expression"),
         ({"subscribe": "a", "topics": "b"}, "options topics and subscribe: expected one of them"),
+        ({"startingOffsets": "[" * 100_000}, "option startingOffsets: expected earliest or JSON as"),
+        ({"paths": "[" * 100_000}, "option paths: expected a JSON array of paths"),
         ({"topic": "a"}, "options topic and partition: expected both or neither"),
         ({"topic": "a", "partition": "-1"}, "option partition: expected a number from 0 to 2147483647"),
         (

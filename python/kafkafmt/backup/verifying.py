@@ -163,7 +163,10 @@ class _ObjectReader:
     file: StoredFile
 
     def fetch(self, target: Path) -> int:
-        """Copy the object to a local file. Returns its size. Raises StoredObjectError if it is not what was stored."""
+        """Copy the object to a local file. Returns its size. Raises StoredObjectError if it is not what was stored.
+
+        The copy ends before bytes that the manifest does not have: an object of any size could fill the disk.
+        """
         digest, size = hashlib.sha256(), 0
         try:
             with (
@@ -172,11 +175,15 @@ class _ObjectReader:
                 target.open("wb") as copy,
             ):
                 while chunk := self._next_chunk(source):
+                    size += len(chunk)
+                    if size > self.file.stored_size:
+                        break
                     digest.update(chunk)
                     copy.write(chunk)
-                    size += len(chunk)
         except FileNotFoundError:
             raise StoredObjectError(self.path, "the object is missing") from None
+        if size > self.file.stored_size:
+            raise StoredObjectError(self.path, f"expected {self.file.stored_size} bytes, found more")
         if size != self.file.stored_size:
             raise StoredObjectError(self.path, f"expected {self.file.stored_size} bytes, found {size}")
         if digest.hexdigest() != self.file.sha256:

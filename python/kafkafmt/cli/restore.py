@@ -305,5 +305,9 @@ def _print_summary(running: Restore, *, as_json: bool) -> None:
             f"no records are deleted of {in_words(len(targets), 'topic')}: {some_names(targets)}; kafka-configs.sh "
             f"--alter --topic NAME {alteration} sets the retention of the backup, and so does --set-retention"
         )
+    for group, count in groups.without_partition.items():
+        notify(
+            f"group {group}: left out {in_words(count, 'offset')} in partitions that its restored topics lack"
+        )
     for group in groups.refused:
         notify(f"group {group} has members at the target: its offsets were not restored")

@@ -69,10 +69,12 @@ class RowDecoder:
             decoder = self._decoder(writer)
         except SchemaError as error:
             return [DecodedValue(None, " ".join(str(error).split()))] * len(rows)
-        batch = decoder.decode(record_batch(rows, decoder.input_columns))
-        values = json_values(batch.column(self.side))
-        errors = batch.column(f"{self.side}_error").to_pylist()
-        return [DecodedValue(*one) for one in zip(values, errors, strict=True)]
+        found: list[DecodedValue] = []
+        for _, batch in decoder.decode_parts(record_batch(rows, decoder.input_columns)):
+            values = json_values(batch.column(self.side))
+            errors = batch.column(f"{self.side}_error").to_pylist()
+            found += [DecodedValue(*one) for one in zip(values, errors, strict=True)]
+        return found
 
     def _decoder(self, writer: Writer) -> BatchDecoder:
         """Return the decoder of a writer. Raises SchemaError if its schema is not known or not valid."""

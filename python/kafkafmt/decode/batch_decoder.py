@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kafkafmt.decode.schemas.source import SchemaId, SchemaSource
 
 _LOG = logging.getLogger(__name__)
+_CONFLUENT_FRAMINGS = ("confluent", "confluent-headers")
 _PLACE_COLUMNS = ("topic", "partition", "offset")
 
 
@@ -137,11 +138,19 @@ class ColumnDecoder:
         if self.reader is not None:
             if schema != self.reader:
                 warn_of_left_out(self.side, writer.schema_id, form.left_out(schema, self.reader))
-            return form.decoder(schema, self.reader)
-        own = form.decoder(schema, schema)
+            return self._framed_decoder(form.decoder(schema, self.reader), schema)
+        own = self._framed_decoder(form.decoder(schema, schema), schema)
         decoder = EvolvingDecoder(own, self.type)
         warn_of_left_out(self.side, writer.schema_id, list(lacking_fields(own.type, self.type)))
         return decoder
+
+    def _framed_decoder(self, decoder: PayloadDecoder, writer: Schema) -> PayloadDecoder:
+        """Return the decoder of payloads as the serializers of the framing write them."""
+        if writer.kind != "AVRO" or self.framing not in _CONFLUENT_FRAMINGS:
+            return decoder
+        from kafkafmt.decode.avro.bare_bytes import confluent_decoder
+
+        return confluent_decoder(writer, decoder)
 
     def writer_schema(self, writer: Writer) -> Schema:
         """Return the schema of a writer, with the message that its framing names."""
@@ -226,6 +235,22 @@ class BatchDecoder:
             return None
         columns = [name for name in self._columns if name in names or name in sides]
         return BatchDecoder(columns, {side: self._decoders[side] for side in sides}, self._on_error)
+
+    def decode_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        """Yield the rows of a batch and the decoded ones: in halves if their values do not fit into one column.
+
+        Raises as `decode`, but OverflowError only for one row.
+        """
+        try:
+            decoded = self.decode(batch)
+        except OverflowError:
+            middle = batch.num_rows // 2
+            if not middle:
+                raise
+            yield from self.decode_parts(batch[:middle])
+            yield from self.decode_parts(batch[middle:])
+        else:
+            yield batch, decoded
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Decode a batch with the columns `input_columns`, in any order. The rows stay in order.

@@ -56,7 +56,7 @@ class JsonDecoder:
         self._reader = self._program.reader(is_strict=strict)
 
     def decode(self, payloads: Payloads) -> DecodedPayloads:
-        """Decode payloads. Raises OverflowError if a column takes 2^31 bytes or items."""
+        """Decode payloads. Raises OverflowError if the columns take too many bytes or items."""
         arrays, failures = self._reader.read(
             np.ascontiguousarray(payloads.data),
             np.ascontiguousarray(payloads.starts),

@@ -7,7 +7,7 @@ not continue it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from kafkafmt.restore.groups import (
 from kafkafmt.restore.locations import RestoredFrom, find_source
 from kafkafmt.restore.options import RestoreOptions, renamed
 from kafkafmt.restore.source import RestoreSource
-from kafkafmt.restore.topics import TargetOfRestore, TopicPlan
+from kafkafmt.restore.topics import RETENTION, TargetOfRestore, TopicPlan
 
 if TYPE_CHECKING:
     from kafkafmt.mirror.loop import Mirror, Report
@@ -164,17 +164,27 @@ class Restore:
 
     def _finish(self) -> None:
         complete = [plan for plan in self.topics if plan.topic not in self.incomplete_topics]
+        try:
+            self._restore_groups(complete)
+        finally:
+            self._set_configs(complete)
+
+    def _restore_groups(self, complete: Iterable[TopicPlan]) -> None:
+        partitions = {plan.topic: plan.partitions for plan in complete}
         store = open_offset_store(self._mirror_options, self.origin.name, self._cluster)
         offsets = OffsetMap(store, self._names)
         try:
-            groups = selected_groups(self.groups, self._options.groups, {plan.topic for plan in complete})
-            self.restored_groups = restore_groups(groups, offsets, self._cluster, self._names)
+            groups = selected_groups(self.groups, self._options.groups, partitions)
+            self.restored_groups = restore_groups(groups, partitions, offsets, self._cluster, self._names)
         finally:
             offsets.close()
+
+    def _set_configs(self, complete: Iterable[TopicPlan]) -> None:
         finished = {}
         for plan in complete:
-            sets_retention = self._options.sets_retention
-            finished[plan.topic], kept = self._target.finish(plan, sets_retention=sets_retention)
+            is_set = self._options.topic_settings.applied(plan.target, {})
+            retention = RETENTION if self._options.sets_retention else is_set
+            finished[plan.topic], kept = self._target.finish(plan, retention=retention)
             if kept:
                 self.kept_retention[plan.target] = kept
         self.topics = [finished.get(plan.topic, plan) for plan in self.topics]

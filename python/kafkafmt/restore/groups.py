@@ -26,16 +26,23 @@ class RestoredGroups:
     """What became of groups.
 
     committed: how many partitions of each group got an offset. ahead: how many partitions had an offset at the target
-    that is higher, and stays. refused: groups with members at the target.
+    that is higher, and stays. without_partition: how many offsets are of partitions that the restored topics lack.
+    refused: groups with members at the target.
     """
 
     committed: dict[str, int] = field(default_factory=dict)
     ahead: dict[str, int] = field(default_factory=dict)
+    without_partition: dict[str, int] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
         """Return the fields for JSON."""
-        return {"committed": self.committed, "ahead": self.ahead, "refused": self.refused}
+        return {
+            "committed": self.committed,
+            "ahead": self.ahead,
+            "without_partition": self.without_partition,
+            "refused": self.refused,
+        }
 
 
 def selected_groups(groups: Groups, selection: GroupSelection | None, topics: Collection[str]) -> Groups:
@@ -60,14 +67,25 @@ def offsets_by_partition(groups: Groups) -> dict[TopicPartition, list[int]]:
 
 
 def restore_groups(
-    groups: Groups, offsets: OffsetMap, target: MirrorCluster, names: TopicNames
+    groups: Groups,
+    partitions: Mapping[str, int],
+    offsets: OffsetMap,
+    target: MirrorCluster,
+    names: TopicNames,
 ) -> RestoredGroups:
     """Commit the offsets of groups. An offset at the target that is higher stays: a consumer reads there already.
+
+    partitions: how many partitions each restored topic has. Brokers refuse offsets of others.
 
     Raises KafkaError and MirrorError.
     """
     result = RestoredGroups()
-    for group, committed in groups.items():
+    for group, stored in groups.items():
+        committed = [one for one in stored if one.partition < partitions[one.topic]]
+        if len(committed) < len(stored):
+            result.without_partition[group] = len(stored) - len(committed)
+        if not committed:
+            continue
         wanted: dict[TopicPartition, int] = {}
         metadata: dict[TopicPartition, str] = {}
         for one in committed:

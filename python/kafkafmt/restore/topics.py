@@ -2,13 +2,13 @@
 
 During a restore a topic keeps all batches as they are, and nothing is deleted or compacted. Afterwards it has the
 configuration of the backup. Retention is an exception: with it brokers would soon delete records with old timestamps.
-So the topic keeps all records until the user sets the retention.
+So the topic keeps all records until the user sets the retention, unless an option of the restore sets it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -42,7 +42,7 @@ _DURING = {
     "retention.bytes": "-1",
     "retention.ms": "-1",
 }
-_RETENTION = ("retention.ms", "retention.bytes")
+RETENTION = ("retention.ms", "retention.bytes")
 _REPLICAS = "min.insync.replicas"
 _AFTERWARDS = frozenset({"message.timestamp.difference.max.ms", _REPLICAS})
 # They name brokers of the old cluster.
@@ -152,8 +152,10 @@ class TargetOfRestore:
                 topic = TopicConfig(plan.partitions, found)
                 self._cluster.create_topic(plan.target, topic, replication_factor=self._replication_factor)
 
-    def finish(self, plan: TopicPlan, *, sets_retention: bool) -> tuple[TopicPlan, dict[str, str | None]]:
-        """Set the configuration of the backup.
+    def finish(
+        self, plan: TopicPlan, *, retention: Collection[str]
+    ) -> tuple[TopicPlan, dict[str, str | None]]:
+        """Set the configuration of the backup. retention: those of RETENTION that are set, too.
 
         Returns the plan, with what could not be set, and the retention of the backup that was not set: values, or None
         for the default of brokers.
@@ -165,9 +167,10 @@ class TargetOfRestore:
             refused[_REPLICAS] = f"{least} is more than the {replicas} replicas of the topic"
             del final[_REPLICAS]
         kept: dict[str, str | None] = {}
-        if not sets_retention and final.get("cleanup.policy") != "compact":
-            kept = {name: final.get(name) for name in _RETENTION if final.get(name) != "-1"}
-            final |= dict.fromkeys(_RETENTION, "-1")
+        if final.get("cleanup.policy") != "compact":
+            unset = [name for name in RETENTION if name not in retention]
+            kept = {name: final.get(name) for name in unset if final.get(name) != "-1"}
+            final |= dict.fromkeys(unset, "-1")
         own = self._own(plan)
         changes: dict[str, str | None] = {key: value for key, value in final.items() if own.get(key) != value}
         changes |= dict.fromkeys(key for key in self._during(plan) if key in own and key not in final)

@@ -40,24 +40,10 @@ class DecodedTask:
             yield from self.task.read(names)
             return
         for batch in self.task.read(decoder.input_columns):
-            for _, decoded in _decoded(decoder, batch):
+            for _, decoded in decoder.decode_parts(batch):
                 yield decoded.select(names)
 
     def read_with_stored(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield the rows as they are stored, and decoded. Raises as `read`."""
         for batch in self.task.read(self.decoder.input_columns):
-            yield from _decoded(self.decoder, batch)
-
-
-def _decoded(decoder: BatchDecoder, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield the rows of a batch and the decoded ones: in halves if their values do not fit into one column."""
-    try:
-        decoded = decoder.decode(batch)
-    except OverflowError:
-        middle = batch.num_rows // 2
-        if not middle:
-            raise
-        yield from _decoded(decoder, batch[:middle])
-        yield from _decoded(decoder, batch[middle:])
-    else:
-        yield batch, decoded
+            yield from self.decoder.decode_parts(batch)

@@ -32,15 +32,20 @@ class Bound:
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """The topics with one of `names`, or that match one of `globs`, or all of `pattern`. Without fields, all topics."""
+    """The topics with one of `names`, or that match one of `globs`, or `pattern`. Without fields, all topics.
+
+    is_anywhere: the pattern may match a part of a name. Otherwise it matches all of it.
+    """
 
     names: tuple[str, ...] = ()
     globs: tuple[str, ...] = ()
     pattern: str | None = None
+    is_anywhere: bool = False
 
     def __contains__(self, topic: str) -> bool:
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            match = re.search if self.is_anywhere else re.fullmatch
+            return match(self.pattern, topic) is not None
         if self.is_everything or topic in self.names:
             return True
         return any(fnmatchcase(topic, glob) for glob in self.globs)

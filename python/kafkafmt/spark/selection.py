@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from kafkafmt._util.options import Options
 from kafkafmt.scanning.selection import EARLIEST, LATEST, Bound, TopicSelection
-from kafkafmt.spark.values import MAX_LONG
+from kafkafmt.spark.values import MAX_LONG, json_value
 from kafkafmt.types import TopicPartition
 
 _OPPOSITES = {EARLIEST: LATEST, LATEST: EARLIEST}
@@ -66,10 +65,7 @@ def _parse_offsets(
 ) -> dict[TopicPartition, int | None]:
     """Parse Spark's JSON, {"topic": {"0": 23, "1": -2}}: -2 is earliest, -1 latest. Raises ValueError."""
     expected = f'expected {own} or JSON as {{"topic": {{"0": 23, "1": {own_number}}}}}'
-    try:
-        given = json.loads(value)
-    except json.JSONDecodeError:
-        raise ValueError(expected) from None
+    given = json_value(value)
     found: dict[TopicPartition, int | None] = {}
     for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
         for partition, offset in partitions.items() if isinstance(partitions, dict) else [("", None)]:

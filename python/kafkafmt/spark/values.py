@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 from kafkafmt._util import sizes
 
@@ -98,3 +100,11 @@ def parse_pattern(value: str) -> str:
     except re.error as error:
         raise ValueError(f"expected a regular expression ({error})") from None
     return value
+
+
+def json_value(value: str) -> Any:
+    """Return the value of JSON; None for other text, and for JSON that Python's parser refuses."""
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None

@@ -4,9 +4,8 @@ A program is a tree of steps: it says for each value of the writer's schema, in 
 skipped or to which node it is added, and which values of the reader's schema have defaults. The program runs once a
 payload. A payload that fails is removed from the nodes, becomes null, and is reported.
 
-Calls are nested as deep as the steps, which end, or as skipped values are, up to MAX_DEPTH. Memory is bounded by the
-bytes of the payloads, times the columns and the defaults of the reader: every item takes a byte, or counts against
-MAX_EMPTY_ITEMS.
+Calls are nested as deep as the steps, which end, or as skipped values are, up to MAX_DEPTH. Memory is bounded by
+`max_column_bytes`. Every item takes a byte, or counts against MAX_EMPTY_ITEMS.
 """
 
 cimport cython
@@ -298,8 +297,7 @@ cdef class PayloadReader:
         failed, which is null: its number, a ReadStatus, the step that failed, the position in the payload, and the
         number that was found there.
 
-        Raises ValueError for a payload outside of the data, OverflowError if a column takes 2^31 bytes or items, and
-        MemoryError.
+        Raises ValueError, OverflowError and MemoryError as `NodeColumns.read_payloads`.
         """
         cdef Run run
         cdef NodeColumns columns = NodeColumns(self.nodes)

@@ -5,8 +5,7 @@ first byte to its last. Fields are found by their names; the one that follows th
 step has are skipped, but checked as all others. A payload that fails is removed from the nodes, becomes null, and is
 reported.
 
-Calls are nested as deep as objects and arrays, up to MAX_DEPTH. Memory is bounded by the bytes of the payloads, times
-the fields of an object.
+Calls are nested as deep as objects and arrays, up to MAX_DEPTH. Memory is bounded by `max_column_bytes`.
 """
 
 import numpy as np
@@ -319,8 +318,7 @@ cdef class PayloadReader:
         failed, which is null: its number, a ReadStatus, the step that failed, the position in the payload, and what was
         found there.
 
-        Raises ValueError for a payload outside of the data, OverflowError if a column takes 2^31 bytes or items, and
-        MemoryError.
+        Raises ValueError, OverflowError and MemoryError as `NodeColumns.read_payloads`.
         """
         cdef Run run
         cdef NodeColumns columns = NodeColumns(self.nodes)

@@ -22,7 +22,7 @@ cpdef enum Layout:
 cdef enum NodeStatus:
     ADDED = 0
     NO_MEMORY = 1
-    TOO_LARGE = 2  # more bytes or items than int32 offsets can count
+    TOO_LARGE = 2  # more bytes or items than int32 offsets can count, or more bytes than `bytes_left`
 
 cdef struct Node:
     int32_t layout
@@ -36,6 +36,7 @@ cdef struct Node:
     uint8_t* data
     int64_t data_size       # bytes of TEXT
     int64_t data_capacity   # COPY_SLACK more are allocated
+    int64_t* bytes_left     # that all nodes of the tree may still allocate
 
 cdef struct Payload:
     const uint8_t* start
@@ -119,10 +120,12 @@ cdef inline int end_struct(Node* node) noexcept nogil:
     return NodeStatus.ADDED
 
 
+cpdef int64_t max_column_bytes(int64_t payload_bytes) noexcept
+
 cdef class NodeColumns:
     cdef Node* nodes
     cdef Py_ssize_t count
-    cdef int reserve_rows(self, int64_t rows) except -1
+    cdef int64_t bytes_left
     cdef tuple read_payloads(
         self, ReadPayload read, void* run,
         const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] ends,

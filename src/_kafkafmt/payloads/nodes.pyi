@@ -13,6 +13,8 @@ class Layout(IntEnum):
     LIST = 3
     STRUCT = 4
 
+def max_column_bytes(payload_bytes: int) -> int: ...
+
 @final
 class Memory: ...
 

@@ -12,11 +12,37 @@ cdef enum:
     LEAST_VALUES = 64
     LEAST_BYTES = 256
     MAX_BYTES = 0x7FFFFFFF
+    # An array that grows has at most 18 bytes for each value of a byte: an int64 and its validity, twice.
+    COLUMN_BYTES_OF_A_BYTE = 32
+    FREE_COLUMN_BYTES = 256 * 1024 * 1024
+
+
+cpdef int64_t max_column_bytes(int64_t payload_bytes) noexcept:
+    """Return the most bytes that the columns of payloads of so many bytes may take.
+
+    Fields that a nested value lacks take no bytes of its payload. Without a limit, one payload could take any memory.
+    """
+    return FREE_COLUMN_BYTES + COLUMN_BYTES_OF_A_BYTE * payload_bytes
+
+
+cdef inline int take_bytes(Node* node, int64_t size) noexcept nogil:
+    """Count bytes that are to be allocated."""
+    if unlikely(size > node.bytes_left[0]):
+        return NodeStatus.TOO_LARGE
+    node.bytes_left[0] -= size
+    return NodeStatus.ADDED
 
 
 cdef int reserve(Node* node, int64_t capacity) noexcept nogil:
     """Allocate memory for values, without their bytes or items."""
     cdef void* memory
+    cdef int64_t width = 0
+    if node.layout == Layout.PLAIN:
+        width = node.width
+    elif node.layout == Layout.TEXT or node.layout == Layout.LIST:
+        width = sizeof(int32_t)
+    if take_bytes(node, (capacity - node.capacity) * (width + (node.validity != NULL))) != NodeStatus.ADDED:
+        return NodeStatus.TOO_LARGE
     if node.layout == Layout.PLAIN:
         memory = realloc(node.data, capacity * node.width + 1)
         if memory == NULL:
@@ -51,6 +77,8 @@ cdef int grow_data(Node* node, int64_t size) noexcept nogil:
         return NodeStatus.TOO_LARGE
     capacity = max(node.data_size + size, 2 * node.data_capacity, LEAST_BYTES)
     capacity = min(capacity, MAX_BYTES)
+    if take_bytes(node, capacity - node.data_capacity) != NodeStatus.ADDED:
+        return NodeStatus.TOO_LARGE
     memory = realloc(node.data, capacity + COPY_SLACK)
     if memory == NULL:
         return NodeStatus.NO_MEMORY
@@ -61,6 +89,8 @@ cdef int grow_data(Node* node, int64_t size) noexcept nogil:
 
 cdef int start_validity(Node* node) noexcept nogil:
     """Allocate the validity of a node whose values are not null."""
+    if take_bytes(node, node.capacity) != NodeStatus.ADDED:
+        return NodeStatus.TOO_LARGE
     node.validity = <uint8_t*>malloc(node.capacity)
     if node.validity == NULL:
         return NodeStatus.NO_MEMORY
@@ -117,6 +147,18 @@ cdef int reserve_rows_of(Node* node, int64_t rows) noexcept nogil:
             if status != NodeStatus.ADDED:
                 return status
     return reserve(node, rows)
+
+
+cdef int ensure_added(int status, int64_t payload_bytes) except -1:
+    """Raise the error of a NodeStatus."""
+    if status == NodeStatus.TOO_LARGE:
+        raise OverflowError(
+            f"payloads of {payload_bytes} bytes: expected columns of at most {max_column_bytes(payload_bytes)} bytes "
+            "in all, each with less than 2^31 bytes and items; found more"
+        )
+    if status == NodeStatus.NO_MEMORY:
+        raise MemoryError
+    return 0
 
 
 @cython.final
@@ -178,6 +220,7 @@ cdef class NodeColumns:
             self.nodes[i].width = specifications[i, 1]
             self.nodes[i].child_count = children
             self.nodes[i].children = &self.nodes[first] if children else NULL
+            self.nodes[i].bytes_left = &self.bytes_left
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -187,12 +230,6 @@ cdef class NodeColumns:
                 free(self.nodes[i].offsets)
                 free(self.nodes[i].data)
             free(self.nodes)
-
-    cdef int reserve_rows(self, int64_t rows) except -1:
-        """Allocate memory for the values that each row has once."""
-        if rows and reserve_rows_of(self.nodes, rows) != NodeStatus.ADDED:
-            raise MemoryError
-        return 0
 
     cdef tuple read_payloads(
         self, ReadPayload read, void* run,
@@ -204,12 +241,12 @@ cdef class NodeColumns:
         which is null: its number, the status, the step that failed, the position in the payload, and the number that
         was found there.
 
-        Raises ValueError for a payload outside of the data, OverflowError if a column takes 2^31 bytes or items, and
-        MemoryError.
+        Raises ValueError for a payload outside of the data, MemoryError, and OverflowError if a column takes 2^31 bytes
+        or items, or if all take more than `max_column_bytes`.
         """
         cdef Payload payload
         cdef Py_ssize_t i, count = starts.shape[0], failures = 0
-        cdef int64_t row
+        cdef int64_t row, size = 0
         cdef int status = NodeStatus.ADDED
         cdef int64_t[:, ::1] rows
         # Without data all payloads are empty, at any address.
@@ -219,7 +256,10 @@ cdef class NodeColumns:
         for i in range(count):
             if not 0 <= starts[i] <= ends[i] <= data.shape[0]:
                 raise ValueError(f"payload {i}: {starts[i]} to {ends[i]} is outside of {data.shape[0]} bytes")
-        self.reserve_rows(count)
+            size += ends[i] - starts[i]
+        self.bytes_left = max_column_bytes(size)
+        if count:
+            ensure_added(reserve_rows_of(self.nodes, count), size)
         payload.readable_end = first + data.shape[0]
         found = np.empty((0, 5), np.int64)
         rows = found
@@ -236,10 +276,9 @@ cdef class NodeColumns:
                     i += 1
             if status == NodeStatus.ADDED:
                 break
-            if status == NodeStatus.TOO_LARGE:
-                raise OverflowError("2^31 bytes or items do not fit into one column with int32 offsets")
-            if status == NodeStatus.NO_MEMORY or add_null(self.nodes) != NodeStatus.ADDED:
-                raise MemoryError
+            if status == NodeStatus.TOO_LARGE or status == NodeStatus.NO_MEMORY:
+                ensure_added(status, size)
+            ensure_added(add_null(self.nodes), size)
             if failures == rows.shape[0]:
                 found = np.concatenate([found, np.empty((max(failures, 16), 5), np.int64)])
                 rows = found

@@ -52,6 +52,8 @@ class FieldColumn:
 
 @final
 class MessageScanner:
+    @property
+    def message_bytes(self) -> int: ...
     def __init__(self, fields: Iterable[tuple[int, int, int, int, Sequence[int]]], oneofs: int) -> None: ...
     def scan(
         self,

@@ -8,7 +8,7 @@ of the calls is that of the schema, whatever the data is.
 The order of fields is free, and a later value of a field replaces an earlier one. Each field of a message has a cell
 that is written again, and each repeated field has an array of its own, so interleaved fields need no second pass.
 
-Memory: a cell for each message and field, and at most 16 bytes of values for each byte of input.
+Memory: `message_bytes` for each message, and at most 16 bytes of values for each byte of input.
 """
 
 import numpy as np
@@ -163,6 +163,13 @@ cdef int width_of(int kind) noexcept:
     return 4 if kind <= ValueKind.FIXED32 else 8
 
 
+cdef int64_t bytes_a_message(int kind, int rules) noexcept:
+    """Return the bytes that `FieldColumn.attach` allocates for a field of a message."""
+    if rules & FieldRule.REPEATED:
+        return sizeof(int64_t)
+    return 1 if kind >= ValueKind.MESSAGE else 1 + width_of(kind)
+
+
 @cython.final
 cdef class MessageScanner:
     """Scans messages of one type.
@@ -170,12 +177,14 @@ cdef class MessageScanner:
     fields: of each field its number, ValueKind, FieldRules, the number of its oneof or -1, and the ascending numbers of
         its closed enum. Numbers ascend.
     oneofs: how many there are.
+    message_bytes: what `scan` allocates for each message, whatever fields it has.
     """
 
     cdef tuple specifications
     cdef object table
     cdef object enums
     cdef int32_t oneofs
+    cdef readonly int64_t message_bytes
 
     def __init__(self, fields, int oneofs):
         self.specifications = tuple(fields)
@@ -185,6 +194,7 @@ cdef class MessageScanner:
         for i, (number, *_) in enumerate(self.specifications):
             if number < len(self.table):
                 self.table[number] = i
+        self.message_bytes = sum([bytes_a_message(kind, rules) for _, kind, rules, *_ in self.specifications])
         self.enums = [np.array(numbers, np.int32) for *_, numbers in self.specifications]
 
     def scan(

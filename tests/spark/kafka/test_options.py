@@ -87,6 +87,7 @@ def test_selection_and_bounds_when_given_then_are_spark_s() -> None:
         ({}, "no topics: expected one of the options subscribe, subscribePattern, assign"),
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "options subscribe and assign: expected one of them"),
         ({"assign": '{"a": 0}'}, 'option assign: expected JSON as {"topic": [0, 1]}, found'),
+        ({"assign": "[" * 100_000}, 'option assign: expected JSON as {"topic": [0, 1]}, found'),
         ({"assign": "{}"}, 'option assign: expected JSON as {"topic": [0, 1]}, found'),
         ({"subscribe": "a", "kafka.bootstrap.servers": ""}, "no option kafka.bootstrap.servers: expected host:port"),
         ({"subscribe": "a", "kafka.fetch.max.byte": "1"}, "unknown client option 'fetch.max.byte': did you mean"),

@@ -37,6 +37,7 @@ def test_bounds_when_several_are_given_then_the_timestamp_of_all_has_precedence(
         ({"startingOffsets": '{"a": {"0": -1}}'}, "option startingOffsets: a batch read cannot have latest there"),
         ({"endingOffsets": "earliest"}, "option endingOffsets: a batch read cannot have earliest there"),
         ({"startingOffsets": '{"a": {"0": -3}}'}, "option startingOffsets: expected earliest, latest or JSON as"),
+        ({"startingOffsets": "[" * 100_000}, "option startingOffsets: expected earliest, latest or JSON as"),
         ({"startingOffsets": '{"a": {"0": 5}}', "endingOffsets": '{"a": {"0": 4}}'},
          "partition a-0: startingOffsets 5 is after endingOffsets 4"),
         ({"minPartitions": "0"}, "option minPartitions: expected"),
@@ -52,6 +53,20 @@ def test_options_when_they_cannot_be_then_are_one_line(options: dict[str, str], 
     with pytest.raises(ValueError, match=r"^.+$") as caught:
         RecordReadOptions.parse({**GIVEN, **options})
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("(?i)ORDERS", ["orders", "eu-orders-2"]),
+        ("^orders|^visits$", ["orders", "visits"]),
+        ("(?x) orders  # and their like", ["orders", "eu-orders-2"]),
+    ],
+)
+def test_pattern_when_given_then_is_found_anywhere_in_a_name(pattern: str, matched: list[str]) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribePattern": pattern}
+    selection = RecordReadOptions.parse(options).subscription.topics
+    assert [name for name in ("orders", "eu-orders-2", "visits", "visits-2") if name in selection] == matched
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

@@ -68,7 +68,7 @@ class AvroDecoder:
         self._reader = self._program.reader()
 
     def decode(self, payloads: Payloads) -> DecodedPayloads:
-        """Decode payloads. Raises OverflowError if a column takes 2^31 bytes or items."""
+        """Decode payloads. Raises OverflowError if the columns take too many bytes or items."""
         arrays, failures = self._reader.read(
             np.ascontiguousarray(payloads.data),
             np.ascontiguousarray(payloads.starts),

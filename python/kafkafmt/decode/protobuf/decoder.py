@@ -103,7 +103,7 @@ class ProtobufDecoder:
         return self.column.type
 
     def decode(self, payloads: Payloads) -> DecodedPayloads:
-        """Decode payloads."""
+        """Decode payloads. Raises OverflowError as the decoders of the other formats."""
         run = Run(payloads)
         array = self.column.array(run, payload_cells(payloads))
         if run.errors:

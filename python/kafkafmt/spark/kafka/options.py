@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from kafkafmt.spark.kafka.subscription import Subscription
 from kafkafmt.spark.selection import parse_bound, parse_starting, parse_topic_selection
 from kafkafmt.spark.source.options import BATCH_ONLY, BOUNDS, UNLIMITED, Amount
 from kafkafmt.spark.values import (
+    json_value,
     one_of,
     parse_arrow_size,
     parse_boolean,
@@ -34,10 +34,7 @@ _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
 def _parse_assignment(value: str) -> frozenset[TopicPartition]:
     expected = 'expected JSON as {"topic": [0, 1]}'
-    try:
-        given = json.loads(value)
-    except json.JSONDecodeError:
-        raise ValueError(expected) from None
+    given = json_value(value)
     found = set()
     for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
         for partition in partitions if isinstance(partitions, list) else [None]:

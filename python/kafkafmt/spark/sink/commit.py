@@ -1,9 +1,9 @@
 """Commit a job on the driver: determine the place of each staged segment, and move all segments there.
 
 A commit holds two locks: the lock of the log directory, which excludes brokers, and one that excludes other commits. It
-first finishes the commits that a killed driver has begun. It changes nothing that a reader sees before all checks have
-passed. Offsets that the commit assigns begin at the end of the log. They overwrite the staged offsets in place, 8 bytes
-for each batch.
+first finishes the commits that a killed driver has begun, and fails if one of them would replace records of another
+writer. It changes nothing that a reader sees before all checks have passed. Offsets that the commit assigns begin at
+the end of the log. They overwrite the staged offsets in place, 8 bytes for each batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkafmt._util.directory_lock import DirectoryLockedError, lock_log_directory
-from kafkafmt.log.appender import ensure_not_open
 from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.broker_files import recovery_points
@@ -24,6 +23,7 @@ from kafkafmt.spark.sink.manifest import (
     Manifest,
     PlacedSegment,
     StreamBatch,
+    ensure_writable,
     put_segment,
     warn_of_finished,
 )
@@ -66,7 +66,8 @@ class Commit:
                 a link to nothing.
 
         After an error nothing has changed, unless the manifest is already written. Then the next commit, or `recover`,
-        applies it.
+        applies it. If another writer has added records in its place before that, each of them raises ValueError, until
+        the staging folder is removed.
         """
         path = self.folder / staging
         with lock_log_directory(self.folder), locked(self.folder):
@@ -88,24 +89,18 @@ class Commit:
         partitions = by_partition(segments)
         recovery_points(self.folder)  # they are changed after the commit, when an error would be too late
         in_threads(lambda segment: self._ensure_staged(staging, segment), segments)
-        in_threads(lambda where: self._ensure_writable(self.folder / str(where)), partitions)
+        in_threads(lambda where: ensure_writable(self.folder, str(where)), partitions)
         placed = place(self.folder, partitions, keeps_offsets=self.keeps_offsets, overwrite=self.overwrite)
         in_threads(lambda pair: _move(staging, *pair), placed)
-        targets = [PlacedSegment(str(one.topic_partition), one.stem, base) for one, base in placed]
+        targets = [
+            PlacedSegment(str(one.topic_partition), one.stem, base, base + one.next_offset - one.base_offset)
+            for one, base in placed
+        ]
         manifest = Manifest(tuple(targets), batch=batch)
         if self.overwrite:
             manifest = Manifest(replaced=_folders(staging, targets), batch=batch)
         manifest.write(staging)
         return manifest
-
-    def _ensure_writable(self, path: Path) -> None:
-        """Raise OSError if a folder is open in another writer, or if segments cannot be renamed into it."""
-        ensure_not_open(path)
-        if path.is_symlink() and not path.exists():
-            raise FileNotFoundError(errno.ENOENT, "expected a folder, found a link to nothing", str(path))
-        if path.exists() and path.stat().st_dev != self.folder.stat().st_dev:
-            message = "expected a folder on the file system of its log directory, found one on another"
-            raise OSError(errno.EXDEV, message, str(path))
 
     def _ensure_staged(self, staging: Path, segment: StagedSegment) -> None:
         path = staging / f"{segment.stem}{LOG_SUFFIX}"
@@ -143,7 +138,8 @@ def recover(folder: str | os.PathLike[str] | RemotePath, *, remove_staging: bool
     remove_staging: also remove staged files of jobs that may be alive, as of a driver on another machine. Use it only
     while no job writes to the folder.
 
-    Raises DirectoryLockedError, before anything is changed, if a broker runs on the folder; OSError.
+    Raises DirectoryLockedError, before anything is changed, if a broker runs on the folder; ValueError if another
+    writer has added records in the place of such a commit; OSError.
     """
     path = storage_path(folder)
     if not isinstance(path, Path):
@@ -166,6 +162,13 @@ def _roll_forward(folder: Path) -> list[Path]:
 def _finish(staging: Path, *, or_else_remove: bool) -> None:
     manifest = Manifest.read(staging)
     if manifest is not None:
+        try:
+            manifest.ensure_applicable(staging)
+        except ValueError as error:
+            raise ValueError(
+                f"{staging}: this commit has begun and cannot be finished, because another writer has changed its "
+                f"logs: {error}. Remove this folder to give up its remaining rows"
+            ) from error
         manifest.apply(staging)
         names = {*manifest.replaced, *(segment.partition for segment in manifest.segments)}
         warn_of_finished(staging, manifest.batch, names)

@@ -9,12 +9,14 @@ Its segments then appear one after the other: those of a partition by ascending 
   the manifest.
 
 Applying a manifest twice is the same as once: files that are no longer staged were renamed. Renames may reach the disk
-in any order, because the manifest is removed after all of them are durable.
+in any order, because the manifest is removed after all of them are durable. Another writer may change a log between
+the kill and the next commit. So a manifest that is found is checked again before it is applied.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import re
@@ -24,8 +26,11 @@ from pathlib import Path
 
 from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt._util.names import some_names
+from kafkafmt.log.appender import ensure_not_open
+from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from kafkafmt.spark.sink.broker_files import forget_changed
+from kafkafmt.spark.sink.placing import ensure_free
 from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, job_of, remove, sync
 from kafkafmt.storage import StoragePath, read_file, write_file
 from kafkafmt.types import TopicPartition
@@ -84,11 +89,12 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class PlacedSegment:
-    """A staged segment and its target: the name of the partition folder, and the base offset."""
+    """A staged segment and its target: the name of the partition folder, and the offsets in its log."""
 
     partition: str
     stem: str
     base_offset: int
+    next_offset: int
 
 
 @dataclass(frozen=True)
@@ -114,11 +120,36 @@ class Manifest:
             found = json.loads(read_regular(staging / MANIFEST))
         except FileNotFoundError:
             return None
+        for segment in found["segments"]:
+            segment.setdefault(
+                "next_offset", segment["base_offset"] + 1
+            )  # manifests of version 0.1.0 lack it
         return cls(
             tuple(PlacedSegment(**segment) for segment in found["segments"]),
             tuple(found["replaced"]),
             StreamBatch(**found["batch"]) if found["batch"] is not None else None,
         )
+
+    def ensure_applicable(self, staging: Path) -> None:
+        """Check that the changes that are not done yet replace no records that were added after the manifest.
+
+        Raises ValueError for offsets that the log has meanwhile, or for a replaced folder that exists again, and
+        BlockingIOError, KafkaFormatError and OSError as a new commit.
+        """
+        folder = staging.parent
+        staged: dict[str, list[PlacedSegment]] = {}
+        for segment in self.segments:
+            if (staging / f"{segment.stem}{LOG_SUFFIX}").exists():
+                staged.setdefault(segment.partition, []).append(segment)
+        for name, segments in staged.items():
+            ensure_writable(folder, name)
+            if (folder / name).exists():
+                ensure_free(PartitionLog(folder / name), name, segments)
+        for number, name in enumerate(self.replaced):
+            if (staging / f"{number}.new").exists():
+                ensure_writable(folder, name)
+                if (staging / f"{number}.old").exists() and (folder / name).exists():
+                    raise ValueError(f"partition {name}: the folder exists again")
 
     def apply(self, staging: Path) -> None:
         """Do the changes that are not done yet, durably, and remove the staging folder."""
@@ -155,6 +186,17 @@ def warn_of_finished(staging: StoragePath, batch: StreamBatch | None, partitions
         if batch is None
         else batch,
     )
+
+
+def ensure_writable(folder: Path, name: str) -> None:
+    """Raise OSError if a partition folder is open in another writer, or if segments cannot be renamed into it."""
+    path = folder / name
+    ensure_not_open(path)
+    if path.is_symlink() and not path.exists():
+        raise FileNotFoundError(errno.ENOENT, "expected a folder, found a link to nothing", str(path))
+    if path.exists() and path.stat().st_dev != folder.stat().st_dev:
+        message = "expected a folder on the file system of its log directory, found one on another"
+        raise OSError(errno.EXDEV, message, str(path))
 
 
 def put_segment(staged: Path, folder: Path, base_offset: int) -> None:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, LogStartOffsets
 from kafkafmt.log.partition_log import PartitionLog
@@ -27,6 +27,16 @@ _REMEDY = 'repartition("topic", "partition").sortWithinPartitions("offset") give
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+class OffsetRange(Protocol):
+    """The offsets of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
 
 
 def by_partition(segments: Iterable[StagedSegment]) -> dict[TopicPartition, list[StagedSegment]]:
@@ -87,14 +97,14 @@ def _base_offsets(
                 f"found {_range(ordered[0])}: remove the partition's line if its log is made again"
             )
         if log is not None:
-            _ensure_free(log, where, ordered)
+            ensure_free(log, where, ordered)
         return [segment.base_offset for segment in segments]
     spans = (segment.next_offset - segment.base_offset for segment in segments)
     end = 0 if log is None else log.closed_end_offset()
     return list(accumulate(spans, initial=max(end, log_start)))[:-1]
 
 
-def _ensure_free(log: PartitionLog, where: TopicPartition, segments: Sequence[StagedSegment]) -> None:
+def ensure_free(log: PartitionLog, where: TopicPartition | str, segments: Sequence[OffsetRange]) -> None:
     """Raise ValueError if the log contains offsets of the segments, or a segment that begins within them.
 
     segments: in ascending order of offsets.
@@ -119,7 +129,7 @@ def _ensure_free(log: PartitionLog, where: TopicPartition, segments: Sequence[St
                 raise ValueError(f"partition {where}: {name} begins within offsets {_range(segment)}")
 
 
-def _range(segment: StagedSegment) -> str:
+def _range(segment: OffsetRange) -> str:
     return f"{segment.base_offset} to {segment.next_offset - 1}"
 
 

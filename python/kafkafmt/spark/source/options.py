@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from kafkafmt.spark.selection import parse_bound, parse_starting, parse_topic_se
 from kafkafmt.spark.values import (
     FILE_SYSTEM_HELP,
     MAX_LONG,
+    json_value,
     one_of,
     parse_arrow_size,
     parse_boolean,
@@ -47,10 +47,7 @@ _NAMES = OptionNames(
 
 def _path_list(value: str) -> tuple[str, ...]:
     """Parse the JSON array that Spark makes of a list of paths given to `load`. Raises ValueError."""
-    try:
-        paths = json.loads(value)
-    except json.JSONDecodeError:
-        paths = None
+    paths = json_value(value)
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
         raise ValueError("expected a JSON array of paths")
     return tuple(paths)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.selection import EARLIEST, LATEST
-from kafkafmt.spark.values import MAX_LONG
+from kafkafmt.spark.values import MAX_LONG, json_value
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -77,10 +76,7 @@ def parse_by_partition(value: str, least: int) -> dict[TopicPartition, int]:
     """Parse Spark's JSON of numbers by partition. least: the least number. Raises ValueError."""
     example = '{"topic": {"0": 23, "1": -1}}' if least < 0 else '{"topic": {"0": 1700000000000}}'
     expected = f"expected JSON as {example}"
-    try:
-        given = json.loads(value)
-    except json.JSONDecodeError:
-        raise ValueError(expected) from None
+    given = json_value(value)
     found: dict[TopicPartition, int] = {}
     for topic, partitions in given.items() if isinstance(given, dict) else [("", None)]:
         for partition, number in partitions.items() if isinstance(partitions, dict) else [("", None)]:

@@ -297,10 +297,8 @@ def _parse_offsets(value: str) -> int | dict[TopicPartition, int]:
 
 
 def _topics(given: Options) -> TopicSelection:
-    pattern = given["subscribePattern"]
     # Spark's Kafka source finds the pattern anywhere in a name.
-    found_anywhere = None if pattern is None else f"(?s:.*)(?:{pattern})(?s:.*)"
-    return TopicSelection(names=given["subscribe"] or (), pattern=found_anywhere)
+    return TopicSelection(given["subscribe"] or (), pattern=given["subscribePattern"], is_anywhere=True)
 
 
 def _consumers(given: Mapping[str, str]) -> ClientConfig:
