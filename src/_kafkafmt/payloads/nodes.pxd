@@ -22,12 +22,13 @@ cpdef enum Layout:
 cdef enum NodeStatus:
     ADDED = 0
     NO_MEMORY = 1
-    TOO_LARGE = 2  # more bytes or items than int32 offsets can count, or more bytes than `bytes_left`
+    TOO_LARGE = 2  # more bytes or items than int32 offsets can count, or more bytes than all nodes may take
 
 cdef struct Node:
     int32_t layout
     int32_t width
     int32_t child_count
+    int32_t number          # of the node in its tree
     Node* children
     int64_t length
     int64_t capacity        # values that fit; a struct without nulls needs none
@@ -36,7 +37,6 @@ cdef struct Node:
     uint8_t* data
     int64_t data_size       # bytes of TEXT
     int64_t data_capacity   # COPY_SLACK more are allocated
-    int64_t* bytes_left     # that all nodes of the tree may still allocate
 
 cdef struct Payload:
     const uint8_t* start
@@ -125,7 +125,6 @@ cpdef int64_t max_column_bytes(int64_t payload_bytes) noexcept
 cdef class NodeColumns:
     cdef Node* nodes
     cdef Py_ssize_t count
-    cdef int64_t bytes_left
     cdef tuple read_payloads(
         self, ReadPayload read, void* run,
         const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] ends,
