@@ -11,13 +11,13 @@ import importlib
 import re
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 import kafkafmt
-from fuzz.native_checks import NATIVE_TARGETS
+from fuzz.native_checks import NATIVE_TARGETS, SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "build" / "fuzz" / "runs"
@@ -29,8 +29,8 @@ DIGEST_LENGTH = 12
 _PAGE = """# Fuzzing results
 
 The table adds up the runs of `make fuzz`, under ASan and UBSan. Each row is of one state of the sources, of whose
-SHA-256 it has the first digits: the `.pxd` files of `src` for targets `kernel_*`, whose functions are there; for the
-others, the files of `python` that the first inputs of the target run, and the kernels that these and the target import.
+SHA-256 it has the first digits: for targets `kernel_*` the `.pxd` files with the functions that they call; for the
+others the files of `python` that the first inputs of the target run, and the kernels that these and the target import.
 Each input of a target `kernel_*` reaches a few functions. Each input of another target reaches whole layers.
 
 | target | sources | minutes of CPU | inputs |
@@ -54,8 +54,8 @@ class Total(NamedTuple):
 
 def sources_of(target: str) -> list[Path]:
     """Return the files that a target fuzzes."""
-    if target in NATIVE_TARGETS:
-        return list(ROOT.glob("src/**/*.pxd"))  # the functions that native targets call are inline
+    if target in NATIVE_TARGETS:  # the functions that they call are inline
+        return [*_kernels_imported_by([SOURCES / f"{target.removeprefix('kernel_')}.pyx"], [".pxd"])]
     run = _modules_run_by(target)
     return [*(path for path in run if path.is_relative_to(PRODUCT)), *_kernels_imported_by(run)]
 
@@ -85,8 +85,8 @@ def _modules_run_by(target: str) -> set[Path]:
     return tests | {PRODUCT / path.relative_to(installed) for path in paths if path.is_relative_to(installed)}
 
 
-def _kernels_imported_by(modules: Iterable[Path]) -> set[Path]:
-    """The sources of the kernels that Python modules import, and of those that these kernels import or cimport."""
+def _kernels_imported_by(modules: Iterable[Path], suffixes: Collection[str] = (".pyx", ".pxd")) -> set[Path]:
+    """The sources of the kernels that modules import or cimport, and of those that these kernels import or cimport."""
     found: set[Path] = set()
     unread = [*modules]
     while unread:
@@ -96,15 +96,15 @@ def _kernels_imported_by(modules: Iterable[Path]) -> set[Path]:
             place = folder.joinpath(*module.split("."))
             # A name may be a module of its own, as in `from . import checksums`.
             for one in (place, *(place / name for name in re.findall(r"\w+", names))):
-                new = {*_sources_of_kernel(one)} - found
+                new = {*_sources_of_kernel(one, suffixes)} - found
                 found |= new
                 unread += new
     return found
 
 
-def _sources_of_kernel(place: Path) -> Iterable[Path]:
+def _sources_of_kernel(place: Path, suffixes: Iterable[str]) -> Iterable[Path]:
     if place.is_relative_to(KERNELS):
-        sources = [path for suffix in (".pyx", ".pxd") if (path := place.with_suffix(suffix)).exists()]
+        sources = [path for suffix in suffixes if (path := place.with_suffix(suffix)).exists()]
         yield from sources
         if sources:
             yield from place.parent.glob("*.[ch]")  # what the kernel may declare in a `cdef extern` block

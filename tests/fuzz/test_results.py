@@ -38,7 +38,9 @@ def test_sources_when_of_a_target_then_they_are_what_its_inputs_run() -> None:
     sources = {path.relative_to(ROOT).as_posix() for path in sources_of("codec")}
     assert {"src/_kafkafmt/crc/xxh32.pyx", "python/kafkafmt/codecs/lz4_.py"} <= sources
     assert not {"src/_kafkafmt/records/decode.pyx", "python/kafkafmt/log/segment.py"} & sources
-    assert {path.suffix for path in sources_of("kernel_text")} == {".pxd"}
+    native = {path.relative_to(KERNELS).as_posix() for path in sources_of("kernel_text")}
+    assert {"payloads/json_numbers.pxd", "wire/varint.pxd"} <= native
+    assert "wire/fetch_versions.pxd" not in native
 
 
 def test_sources_when_a_kernel_is_imported_then_they_are_those_of_all_that_it_cimports() -> None:
