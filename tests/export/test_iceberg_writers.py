@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.transforms import HourTransform
 from pyiceberg.types import StringType
@@ -122,6 +123,27 @@ def before_a_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object
         return commit_table(*arguments)
 
     monkeypatch.setattr(SqlCatalog, "commit_table", changed)
+
+
+def test_fence_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, lake = tmp_path / "logs", tmp_path / "lake"
+    write_log(source, "orders-0", 0, 100)
+    export(source, lake)
+    killed = planned(source, lake, "append")
+    killed.table._lease.release(is_known=False)  # its file stays
+    commit_table = SqlCatalog.commit_table
+
+    def repeated(*arguments: Any) -> None:
+        commit_table(*arguments)
+        monkeypatch.undo()
+        raise CommitFailedException("409")  # of the same request once more, as its answer was lost
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", repeated)
+    planned(source, lake, "append").abort([])
+    assert offsets(table_of(lake)) == list(range(100))
+    ensure_no_file_is_left(lake)
 
 
 @pytest.mark.parametrize("moment", ["before the table is read", "after it"])

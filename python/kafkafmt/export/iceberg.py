@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kafkafmt.export.errors import ExportError, TableConflictError, one_line, table_conflict
+from kafkafmt.export.iceberg_commit import committing
 from kafkafmt.export.iceberg_fence import EXPORT_FENCE, MAINTENANCE_FENCE, fence_of, raise_fence
 from kafkafmt.export.iceberg_names import shown_name
 from kafkafmt.export.iceberg_offsets import OFFSETS, SEQUENCE_NUMBER, encoded_offsets, offsets_of
@@ -239,7 +240,7 @@ class IcebergTable:
         for attempt in range(_ATTEMPTS):
             try:
                 with self.errors():
-                    raise_fence(self.require(), self._fence_name, self._run)
+                    raise_fence(self.require(), self._fence_name, self._run, self.require)
                 return
             except TableConflictError:
                 if attempt == _ATTEMPTS - 1:
@@ -318,37 +319,21 @@ class IcebergTable:
     def _commit_once(
         self, table: Table, commit: TableCommit, state: TableState, removed: Sequence[FileScanTask]
     ) -> None:
-        """Commit, or raise CommitFailedException or ValidationException after the manifests were removed.
-
-        If the answer of the catalog is lost, the request is repeated, and conflicts with itself. This is no error.
-        """
-        from pyiceberg.exceptions import CommitFailedException, ValidationException
-
-        # Retries of pyiceberg would not compare offsets. This changes only the properties in memory.
-        table.metadata.properties["commit.retry.num-retries"] = "0"
+        """Commit, or raise CommitFailedException or ValidationException after the manifests were removed."""
         offsets = encoded_offsets({**state.offsets, **commit.offsets})
-        summary = {OFFSETS: offsets, RUN: commit.run}
-        # The name of its files tells the next run which ones a killed run has left.
-        name = uuid.UUID(commit.run)
-        transaction = table.transaction()
-        number = str(table.metadata.next_sequence_number())
-        transaction.set_properties({OFFSETS: offsets, SEQUENCE_NUMBER: number})
-        update = transaction.update_snapshot(summary)
-        producer: Any = update.overwrite(name) if removed else update.fast_append()
-        producer.commit_uuid = name
-        # pyiceberg removes the manifests after any conflict, from version 0.12 on: also those of the current snapshot.
-        remove_manifests = getattr(producer, "_clean_all_uncommitted", lambda: None)
-        producer._clean_all_uncommitted = lambda: None
-        try:
-            with transaction, producer:
-                for file in data_files(table, state.partitioning, commit.files):
-                    producer.append_data_file(file)
-                for task in removed:
-                    producer.delete_data_file(task.file)
-        except (CommitFailedException, ValidationException):
-            if not _has_committed(self.require(), commit.run):
-                remove_manifests()
-                raise
+        properties = {OFFSETS: offsets, SEQUENCE_NUMBER: str(table.metadata.next_sequence_number())}
+        with committing(
+            table,
+            commit.run,
+            properties,
+            lambda: _has_committed(self.require(), commit.run),
+            summary={OFFSETS: offsets, RUN: commit.run},
+            overwrites=bool(removed),
+        ) as producer:
+            for file in data_files(table, state.partitioning, commit.files):
+                producer.append_data_file(file)
+            for task in removed:
+                producer.delete_data_file(task.file)
 
     def _conflict(self, what: str) -> TableConflictError:
         return table_conflict(self.location, what)

@@ -7,8 +7,10 @@ run finds the name of another one.
 
 from __future__ import annotations
 
-import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkafmt.export.iceberg_commit import committing
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -22,11 +24,10 @@ def fence_of(table: Table, name: str) -> str:
     return table.properties.get(name, "")
 
 
-def raise_fence(table: Table, name: str, run: str) -> None:
-    """Let the commits of earlier runs fail from now on. Raises CommitFailedException if another writer was faster."""
-    transaction = table.transaction()
-    transaction.set_properties({name: run})
-    producer: Any = transaction.update_snapshot().fast_append()
-    producer.commit_uuid = uuid.UUID(run)  # the next run removes what a killed one has left
-    with transaction, producer:
+def raise_fence(table: Table, name: str, run: str, reload: Callable[[], Table]) -> None:
+    """Let the commits of earlier runs fail from now on.
+
+    reload: returns the table as it is now. Raises CommitFailedException if another writer was faster.
+    """
+    with committing(table, run, {name: run}, lambda: fence_of(reload(), name) == run):
         pass

@@ -1,6 +1,12 @@
-from typing_extensions import Buffer
+from typing import final
+
+from typing_extensions import Buffer, Self
 
 __pyx_capi__: dict[str, object]
+
+@final
+class RangeCrcs:
+    def __new__(cls, is_v2: bool, size: int) -> Self: ...
 
 def crc32(data: Buffer) -> int: ...
 def crc32c(data: Buffer, value: int = 0) -> int: ...

@@ -1,5 +1,6 @@
 """CRC-32 (v0, v1) and CRC-32C (v2). The fastest kernel for the processor is chosen at import."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -136,6 +137,7 @@ cdef uint32_t behind_zeros(uint32_t value, size_t size, uint32_t polynomial) noe
     return product(value, shift, polynomial)
 
 
+@cython.final
 cdef class RangeCrcs:
     """The CRCs of many ranges of the same bytes, in a time that depends on the number of bytes and of ranges only.
 
@@ -145,7 +147,7 @@ cdef class RangeCrcs:
     """
 
     def __cinit__(self, bint is_v2, Py_ssize_t size):
-        cdef Py_ssize_t blocks = size // BLOCK_BYTES + 1
+        cdef Py_ssize_t blocks = max(size, 0) // BLOCK_BYTES + 1
         self.is_v2 = is_v2
         self.polynomial = CASTAGNOLI if is_v2 else IEEE
         self.known = 0
