@@ -104,3 +104,43 @@ def test_given_type_when_only_items_of_lists_do_not_fit_it_then_empty_lists_do()
     decoded = decode(decoding, batch([b"\x00", b"\x02\x02\x02a\x02\x00\x00"]))
     assert decoded.column("value").to_pylist() == [{"x": []}, None]
     assert [error is None for error in decoded.column("value_error").to_pylist()] == [True, False]
+
+
+MANY_FIELDS = [(f"f{number}", pa.int64()) for number in range(400)]
+
+
+@pytest.mark.parametrize(
+    ("item", "kind"),
+    [
+        (
+            ["null", {"type": "record", "name": "Item", "fields": [{"name": "f0", "type": "long"}]}],
+            MANY_FIELDS,
+        ),
+        (
+            {
+                "type": "record",
+                "name": "Item",
+                "fields": [{"name": "x", "type": "null"}, {"name": "y", "type": "long"}],
+            },
+            [("x", pa.struct(MANY_FIELDS)), ("y", pa.int64())],
+        ),
+    ],
+    ids=["missing-fields", "null"],
+)
+def test_given_type_when_it_has_many_fields_that_items_lack_then_their_memory_is_limited(
+    item: object, kind: list[tuple[str, pa.DataType]]
+) -> None:
+    """The columns of 300,000 items would take 930 MiB."""
+    items = {"type": "array", "items": item}
+    schema = Schema(
+        "AVRO", json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": items}]})
+    )
+    reader = pa.struct([("x", pa.list_(pa.struct(kind)))])
+    decoding = Decoding(value="avro", schemas=schema, reader_schema=reader)
+    payload = b"\xc0\xcf\x24" + bytes(300_000) + b"\x00"
+    decoded = decode(decoding, batch([payload]))
+    (error,) = decoded.column("value_error").to_pylist()
+    assert error is not None
+    assert error.endswith("of 300004 bytes: expected columns of at most 278035584 bytes in all; found more")
+    few = decode(decoding, batch([b"\x02\x00\x00", b"\x00"]))
+    assert few.column("value_error").to_pylist() == [None, None]

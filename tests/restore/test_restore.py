@@ -17,8 +17,10 @@ from client.cluster import Cluster
 from data.real_logs import LOGS, NAMES
 from file_systems import BUCKET
 from kafkafmt.log import LogDirectory
+from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
+from mirror.folders import batches, put_log
 from restore.restoring import (
     YEAR_2020_MS,
     commit,
@@ -174,6 +176,32 @@ def test_restore_when_retention_is_finite_then_old_records_stay_and_the_summary_
     assert given.status == 0, given.errors
     assert given.summary["kept_retention"] == {topic: {"retention.bytes": None}}
     assert topic_configs(new, topic) == {**found, "retention.ms": str(10**14)}
+
+
+def test_restore_when_brokers_refuse_a_given_property_then_no_topic_is_created(
+    new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    put_log(tmp_path / f"{topic}-0", batches(0, 10))
+    for options in ((), ("--dry-run",)):
+        outcome = restore(tmp_path, new, "--topic-config", "retention.ms=7d", *options)
+        assert outcome.status == 2
+        line = outcome.errors.splitlines()[-1]
+        assert line.startswith("kafkafmt: --topic-config retention.ms=7d: ")
+        assert f"refuses it for topic {topic}: " in line
+    assert not (new.broker.log_dir / f"{topic}-0").exists()
+
+
+def test_restore_when_brokers_refuse_the_retention_of_the_source_then_no_records_are_deleted(
+    new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    put_log(tmp_path / f"{topic}-0", batches(0, 10))
+    configs = {"retention.ms": "7d", "retention.bytes": str(10**12)}
+    update_topic_configs(tmp_path, lambda _: {topic: TopicConfig(1, configs)})
+    outcome = restore(tmp_path, new, "--set-retention")
+    assert outcome.status == 0, outcome.errors
+    assert set(outcome.summary["topics"][0]["refused_configs"]) == {"retention.ms"}
+    assert outcome.summary["kept_retention"] == {topic: {"retention.ms": None}}
+    assert topic_configs(new, topic) == {"retention.bytes": str(10**12), "retention.ms": "-1"}
 
 
 def test_restore_when_a_group_has_offsets_of_a_missing_partition_then_they_are_left_out_and_counted(

@@ -1,4 +1,4 @@
-"""Payloads as Arrow arrays, and the search for the rows that make an operation on many rows fail."""
+"""Payloads as Arrow arrays, the limit of their columns, and the search for the rows with which an operation fails."""
 
 from __future__ import annotations
 
@@ -8,11 +8,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from _kafkafmt.payloads.nodes import max_column_bytes
 from kafkafmt.columns.arrow import number_array
 from kafkafmt.decode.payloads import Payloads
 
 # What Arrow raises for values that a type cannot have. Some casts fail only if there is a value, or a null.
 MISFITS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+class ColumnBudget:
+    """The bytes that the columns of some payloads may take: see `max_column_bytes`."""
+
+    def __init__(self, payloads: Payloads) -> None:
+        self._payload_bytes = int((payloads.ends - payloads.starts).sum())
+        self._column_bytes = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes that columns will take. Raises OverflowError above the limit."""
+        self._column_bytes += size
+        limit = max_column_bytes(self._payload_bytes)
+        if self._column_bytes > limit:
+            raise OverflowError(
+                f"payloads of {self._payload_bytes} bytes: expected columns of at most {limit} bytes in all; found more"
+            )
 
 
 def payload_bytes(payloads: Payloads, row: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkafmt.columns.arrow import number_array, true_values, valid_values
-from kafkafmt.decode.arrays import MISFITS, chunk_error_rows
+from kafkafmt.decode.arrays import MISFITS, ColumnBudget, chunk_error_rows
 from kafkafmt.decode.payloads import DecodedPayloads, PayloadDecoder, Payloads, SchemaError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SHOWN_CHARACTERS = 40
+_SAMPLED_NULLS = 64
 
 
 class EvolvingDecoder:
@@ -37,40 +39,53 @@ class EvolvingDecoder:
             ) from None
 
     def decode(self, payloads: Payloads) -> DecodedPayloads:
-        """Decode payloads, and bring them to the type."""
+        """Decode payloads, and bring them to the type. Raises OverflowError if the columns take too many bytes."""
+
+        def brought(found: pa.Array) -> pa.Array:
+            return evolved(found, self.type, nulls=partial(_counted_nulls, ColumnBudget(payloads)))
+
         decoded = self._decoder.decode(payloads)
         array = decoded.array
         try:
-            return DecodedPayloads(evolved(array, self.type), decoded.errors)
+            return DecodedPayloads(brought(array), decoded.errors)
         except MISFITS:
             errors = dict(decoded.errors)
-        for row in chunk_error_rows(
-            len(array), lambda start, end: evolved(_rows(array, start, end), self.type)
-        ):
+        for row in chunk_error_rows(len(array), lambda start, end: brought(_rows(array, start, end))):
             errors[row] = _misfit(_rows(array, row, row + 1), self.type, "")
         places = np.arange(len(array))
         valid = np.ones(len(array), np.bool_)
         valid[list(errors)] = False
-        kept = array.take(number_array(pa.int64(), places, valid))
-        return DecodedPayloads(evolved(kept, self.type), errors)
+        return DecodedPayloads(brought(array.take(number_array(pa.int64(), places, valid))), errors)
+
+
+def _counted_nulls(budget: ColumnBudget, count: int, kind: pa.DataType) -> pa.Array:
+    """Return nulls. They take no bytes of a payload, and one that has many items could take any memory."""
+    budget.take(count * pa.nulls(_SAMPLED_NULLS, kind).nbytes // _SAMPLED_NULLS)
+    return pa.nulls(count, kind)
 
 
 def evolved(
-    array: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None
+    array: pa.Array,
+    kind: pa.DataType,
+    convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
+    nulls: Callable[[int, pa.DataType], pa.Array] = pa.nulls,
 ) -> pa.Array:
     """Return an array as another type. Raises one of MISFITS if a value does not fit.
 
     convert: how the arrays in a nested one become others; None for this function.
+    nulls: makes the values of fields that the array lacks.
     """
-    convert = convert or evolved
+    convert = convert or partial(evolved, nulls=nulls)
     if array.type == kind:
         return array
+    if pa.types.is_null(array.type):
+        return nulls(len(array), kind)
     if pa.types.is_struct(array.type) and pa.types.is_struct(kind):
         names = {field.name: place for place, field in enumerate(array.type)}
         children = [
             convert(array.field(names[field.name]), field.type)
             if field.name in names
-            else pa.nulls(len(array), field.type)
+            else nulls(len(array), field.type)
             for field in kind
         ]
         mask = array.is_null() if array.null_count else None

@@ -91,7 +91,12 @@ class Restore:
         return self._source.bounds(self._source.partitions())
 
     def check(self) -> None:
-        """Raise RestoreError if topics at the target have records that this restore has not written."""
+        """Check before anything is changed.
+
+        Raises RestoreError if topics at the target have records that this restore has not written, or if brokers refuse
+        a property that the user gave.
+        """
+        self._ensure_settings_accepted()
         place = self._mirror_options.offset_map
         begun: TopicOffsetMapStore | FileOffsetMapStore
         if place.startswith(OFFSET_MAP_PREFIX):
@@ -109,6 +114,15 @@ class Restore:
             self._target.ensure_restorable(self.topics, begun)
         finally:
             begun.close()
+
+    def _ensure_settings_accepted(self) -> None:
+        for plan in self.topics:
+            given = self._options.topic_settings.applied(plan.target, {})
+            for name in given.keys() & plan.refused.keys():
+                raise RestoreError(
+                    f"--topic-config {name}={given[name]}: {self._cluster.address} refuses it for topic {plan.target}: "
+                    f"{plan.refused[name]}"
+                )
 
     def run(self, report: Report) -> None:
         """Restore until the end, or until `end` is called. Then set configurations, and commit the offsets of groups.

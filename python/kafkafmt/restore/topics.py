@@ -155,7 +155,7 @@ class TargetOfRestore:
     def finish(
         self, plan: TopicPlan, *, retention: Collection[str]
     ) -> tuple[TopicPlan, dict[str, str | None]]:
-        """Set the configuration of the backup. retention: those of RETENTION that are set, too.
+        """Set the configuration of the backup. retention: those of RETENTION that are set, too, unless refused.
 
         Returns the plan, with what could not be set, and the retention of the backup that was not set: values, or None
         for the default of brokers.
@@ -168,7 +168,7 @@ class TargetOfRestore:
             del final[_REPLICAS]
         kept: dict[str, str | None] = {}
         if final.get("cleanup.policy") != "compact":
-            unset = [name for name in RETENTION if name not in retention]
+            unset = [name for name in RETENTION if name not in retention or name in refused]
             kept = {name: final.get(name) for name in unset if final.get(name) != "-1"}
             final |= dict.fromkeys(unset, "-1")
         own = self._own(plan)

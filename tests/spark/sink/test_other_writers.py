@@ -98,6 +98,49 @@ def test_overwrite_when_killed_between_its_renames_and_the_folder_is_made_again_
     assert offsets(tmp_path) == [7]
 
 
+REPLACES = "kafkafmt.spark.sink.manifest._replace"
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_overwrite_when_killed_before_its_renames_and_another_writer_appends_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool, rolls: bool
+) -> None:
+    there = 0 if is_new else 2
+    if not is_new:
+        write(tmp_path, records(0, 1))
+    staging = killed_at(REPLACES, tmp_path, records(7), overwrite=True, monkeypatch=monkeypatch)
+    with LogAppender(tmp_path / "t-0", segment_bytes=1 if rolls else 1 << 20) as appender:
+        appender.append(batch(there))
+    expected = "no folder" if is_new else r"segment 0 of \d+ bytes at its end"
+    for again in (lambda: recover(tmp_path), lambda: write(tmp_path, records(50))):
+        with pytest.raises(
+            ValueError, match=f"{staging}: this commit has .*: partition t-0: expected {expected}, found"
+        ):
+            again()
+    assert offsets(tmp_path) == list(range(there + 1))
+    remove(tmp_path / staging)
+    write(tmp_path, records(50))
+    assert offsets(tmp_path)[:-1] == list(range(there + 1))
+
+
+@pytest.mark.parametrize("has_ends", [True, False])
+def test_overwrite_when_killed_before_its_renames_then_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ends: bool
+) -> None:
+    write(tmp_path, records(0, 1))
+    (log,) = (tmp_path / "t-0").glob("*.log")
+    log.write_bytes(log.read_bytes() + b"damage")
+    staging = killed_at(REPLACES, tmp_path, records(7), overwrite=True, monkeypatch=monkeypatch)
+    if not has_ends:
+        path = tmp_path / staging / "manifest.json"
+        manifest = json.loads(path.read_text())
+        del manifest["replaced_ends"]
+        path.write_text(json.dumps(manifest))
+    recover(tmp_path)
+    assert offsets(tmp_path) == [7]
+
+
 def test_manifest_without_next_offsets_when_found_then_is_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from _kafkafmt.payloads.nodes import max_column_bytes
 from kafkafmt.columns.arrow import bitmap, number_array
+from kafkafmt.decode.arrays import ColumnBudget
 from kafkafmt.decode.payloads import Payloads
 
 if TYPE_CHECKING:
@@ -23,17 +23,10 @@ class Run:
 
     payloads: Payloads
     errors: dict[int, str] = field(default_factory=dict)
-    _column_bytes: int = 0
+    budget: ColumnBudget = field(init=False)
 
-    def take(self, size: int) -> None:
-        """Count bytes that columns will take. Raises OverflowError above the limit for these payloads."""
-        self._column_bytes += size
-        payload_bytes = int((self.payloads.ends - self.payloads.starts).sum())
-        limit = max_column_bytes(payload_bytes)
-        if self._column_bytes > limit:
-            raise OverflowError(
-                f"payloads of {payload_bytes} bytes: expected columns of at most {limit} bytes in all; found more"
-            )
+    def __post_init__(self) -> None:
+        self.budget = ColumnBudget(self.payloads)
 
     def fail(self, cells: Cells, cell: int, path: str, problem: str) -> None:
         """Add an error to the payload of a message, at its first byte."""

@@ -200,7 +200,7 @@ class Message:
 
     def scan(self, run: Run, cells: Cells) -> list[FieldColumn]:
         """Return the columns of messages, in the order of the field numbers."""
-        run.take(self._scanner.message_bytes * len(cells))
+        run.budget.take(self._scanner.message_bytes * len(cells))
         starts, ends = (np.ascontiguousarray(cells.values[:, side]) for side in (0, 1))
         owners = np.arange(len(cells)) if cells.owners is None else cells.owners
         columns, failures = self._scanner.scan(run.payloads.data, starts, ends, owners, len(cells))

@@ -20,6 +20,7 @@ from kafkafmt.log.partition_metadata import read_topic_id, write_topic_id
 from kafkafmt.log.segment import LOG_SUFFIX
 from kafkafmt.spark.sink.broker_files import recovery_points
 from kafkafmt.spark.sink.manifest import (
+    LogEnd,
     Manifest,
     PlacedSegment,
     StreamBatch,
@@ -98,7 +99,9 @@ class Commit:
         ]
         manifest = Manifest(tuple(targets), batch=batch)
         if self.overwrite:
-            manifest = Manifest(replaced=_folders(staging, targets), batch=batch)
+            replaced = _folders(staging, targets)
+            ends = tuple(in_threads(lambda name: LogEnd.of(self.folder / name), replaced))
+            manifest = Manifest(replaced=replaced, replaced_ends=ends, batch=batch)
         manifest.write(staging)
         return manifest
 

@@ -98,15 +98,38 @@ class PlacedSegment:
 
 
 @dataclass(frozen=True)
+class LogEnd:
+    """The last segment of a log. It is another one, or has another size, after something was appended.
+
+    The end offset would say the same, but is not known of a damaged log, which an overwrite may replace.
+    """
+
+    base_offset: int
+    size_in_bytes: int
+
+    @classmethod
+    def of(cls, folder: Path) -> LogEnd | None:
+        """Return the end of the log in a folder, or None if there is no folder."""
+        if not folder.exists():
+            return None
+        segments = PartitionLog(folder).segments()
+        return cls(segments[-1].base_offset, segments[-1].size_in_bytes) if segments else cls(0, 0)
+
+    def __str__(self) -> str:
+        return f"segment {self.base_offset} of {self.size_in_bytes} bytes at its end"
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The changes of a commit: segments to add, partition folders to replace, and the batch to record.
 
     segments: by ascending offsets in each partition. replaced: names of partition folders; the n-th new folder is
-    staged as `<n>.new`.
+    staged as `<n>.new`. replaced_ends: the ends of these logs, or None in manifests of version 0.1.0, which lack it.
     """
 
     segments: tuple[PlacedSegment, ...] = ()
     replaced: tuple[str, ...] = ()
+    replaced_ends: tuple[LogEnd | None, ...] | None = None
     batch: StreamBatch | None = None
 
     def write(self, staging: Path) -> None:
@@ -124,17 +147,19 @@ class Manifest:
             segment.setdefault(
                 "next_offset", segment["base_offset"] + 1
             )  # manifests of version 0.1.0 lack it
+        ends = found.get("replaced_ends")
         return cls(
             tuple(PlacedSegment(**segment) for segment in found["segments"]),
             tuple(found["replaced"]),
+            None if ends is None else tuple(None if end is None else LogEnd(**end) for end in ends),
             StreamBatch(**found["batch"]) if found["batch"] is not None else None,
         )
 
     def ensure_applicable(self, staging: Path) -> None:
         """Check that the changes that are not done yet replace no records that were added after the manifest.
 
-        Raises ValueError for offsets that the log has meanwhile, or for a replaced folder that exists again, and
-        BlockingIOError, KafkaFormatError and OSError as a new commit.
+        Raises ValueError for offsets that the log has meanwhile, or for a replaced log that was changed or made again,
+        and BlockingIOError, KafkaFormatError and OSError as a new commit.
         """
         folder = staging.parent
         staged: dict[str, list[PlacedSegment]] = {}
@@ -148,8 +173,11 @@ class Manifest:
         for number, name in enumerate(self.replaced):
             if (staging / f"{number}.new").exists():
                 ensure_writable(folder, name)
-                if (staging / f"{number}.old").exists() and (folder / name).exists():
-                    raise ValueError(f"partition {name}: the folder exists again")
+                if (staging / f"{number}.old").exists():
+                    if (folder / name).exists():
+                        raise ValueError(f"partition {name}: the folder exists again")
+                elif self.replaced_ends is not None:
+                    _ensure_end(folder / name, self.replaced_ends[number])
 
     def apply(self, staging: Path) -> None:
         """Do the changes that are not done yet, durably, and remove the staging folder."""
@@ -197,6 +225,15 @@ def ensure_writable(folder: Path, name: str) -> None:
     if path.exists() and path.stat().st_dev != folder.stat().st_dev:
         message = "expected a folder on the file system of its log directory, found one on another"
         raise OSError(errno.EXDEV, message, str(path))
+
+
+def _ensure_end(folder: Path, expected: LogEnd | None) -> None:
+    """Raise ValueError if a log that is to be replaced does not end as it did when the manifest was written."""
+    found = LogEnd.of(folder)
+    if found != expected:
+        raise ValueError(
+            f"partition {folder.name}: expected {expected or 'no folder'}, found {found or 'no folder'}"
+        )
 
 
 def put_segment(staged: Path, folder: Path, base_offset: int) -> None:
