@@ -23,6 +23,7 @@ from client.sending import (
     sending,
     zeros,
 )
+from kafkafmt.net import Producer
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("net")]
 
@@ -85,6 +86,21 @@ def test_close_when_the_broker_does_not_answer_then_says_what_was_not_delivered(
             assert time.monotonic() - begun < ANSWER_SECONDS
         assert delivered.succeeded()
         assert all(future.failed() for future in lost)
+
+
+def test_close_when_a_transaction_is_open_and_the_broker_does_not_answer_then_ends_after_its_timeout(
+    cluster: Cluster, topic: str
+) -> None:
+    timeouts = {"transaction_timeout_ms": 5000, "request_timeout_ms": 1000, "retry_backoff_ms": 0}
+    producer = Producer(bootstrap_servers=cluster.bootstrap, transactional_id=topic, **timeouts)
+    producer.init_transactions(ANSWER_SECONDS)
+    producer.begin_transaction()
+    producer.send(topic, b"value", partition=0).get(ANSWER_SECONDS)
+    with cluster.frozen():
+        closing = threading.Thread(target=producer.close)
+        closing.start()
+        closing.join(ANSWER_SECONDS)
+        assert not closing.is_alive()
 
 
 def test_flush_when_the_broker_does_not_answer_in_time_then_says_what_is_not_delivered(

@@ -19,7 +19,6 @@ from kafka.metrics import DictReporter
 from kafka.structs import OffsetAndMetadata
 
 from broker.broker import Broker
-from freezing import frozen
 from kafkafmt.client.io_thread import CoalescedCall, IoThread
 from kafkafmt.log import LogDirectory
 from kafkafmt.net import BufferExhaustedError, Producer
@@ -289,21 +288,6 @@ def test_close_when_a_commit_has_begun_then_it_is_committed(
     transactional.close()
     wait_for_marker(broker, topic)
     assert committed(broker, topic) == [b"value"]
-
-
-def test_close_when_no_broker_answers_then_ends_after_the_timeout_of_transactions(
-    broker: Broker, topic: str
-) -> None:
-    timeouts = {"transaction_timeout_ms": 1000, "request_timeout_ms": 1000, "retry_backoff_ms": 0}
-    producer = Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic, **timeouts)
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send(topic, b"value", partition=0).get(SECONDS)
-    with frozen(broker.pid):
-        closing = threading.Thread(target=producer.close)
-        closing.start()
-        closing.join(SECONDS)
-        assert not closing.is_alive()
 
 
 def test_offsets_of_another_type_are_refused_and_the_transaction_continues(
