@@ -11,9 +11,9 @@ from contextlib import contextmanager
 @contextmanager
 def frozen(child: int) -> Iterator[None]:
     """Stop a child of this process for the block. Every thread of it has stopped when the block begins."""
-    os.kill(child, signal.SIGSTOP)
-    os.waitpid(child, os.WUNTRACED)
     try:
+        os.kill(child, signal.SIGSTOP)
+        os.waitpid(child, os.WUNTRACED)
         yield
     finally:
         os.kill(child, signal.SIGCONT)
