@@ -10,7 +10,7 @@ from backup.stored import StoredBackup
 from cli.logs import run
 from endpoints.endpoint_process import EndpointProcess
 from kafkafmt.restore.errors import RestoreError
-from kafkafmt.restore.options import renamed
+from kafkafmt.restore.options import THROTTLED_REPLICAS, renamed
 from mirror.folders import batches, put_log
 
 
@@ -19,6 +19,20 @@ def test_groups_when_a_named_one_has_no_offsets_then_the_restore_does_not_start(
     found = run("restore", tmp_path / "backup", "kafka://127.0.0.1:1", "--groups", "readers,nobody")
     assert (found.exit_code, found.stdout) == (2, "")
     assert "--groups: no group nobody with offsets in the restored topics" in found.stderr
+
+
+@pytest.mark.parametrize("place", ["", "t:"])
+@pytest.mark.parametrize("name", sorted(THROTTLED_REPLICAS))
+def test_topic_config_when_it_throttles_replicas_then_the_restore_does_not_start(
+    tmp_path: Path, place: str, name: str
+) -> None:
+    put_log(tmp_path / "t-0", batches(0, 10))
+    found = run("restore", tmp_path, "kafka://127.0.0.1:1", "--topic-config", f"{place}{name}=0:1")
+    assert (found.exit_code, found.stdout) == (2, "")
+    (line,) = found.stderr.splitlines()
+    assert line.startswith(
+        f"kafkafmt: --topic-config {name}=0:1: a restore sets no throttles of replicas, as "
+    )
 
 
 def test_rename_when_no_topic_matches_then_is_refused() -> None:

@@ -13,6 +13,7 @@ from pyarrow.fs import FileSystem
 from _kafkafmt.wire.layout import RECORD_BATCH_OVERHEAD
 from backup.backing_up import back_up
 from backup.stored import write_key_ring
+from cli.logs import run
 from client.cluster import Cluster
 from data.real_logs import LOGS, NAMES
 from file_systems import BUCKET
@@ -20,6 +21,7 @@ from kafkafmt.log import LogDirectory
 from kafkafmt.log.topic_configs import TopicConfig, update_topic_configs
 from kafkafmt.mirror.clusters import MirrorCluster
 from kafkafmt.mirror.errors import MirrorError
+from kafkafmt.restore.options import THROTTLED_REPLICAS
 from mirror.folders import batches, put_log
 from restore.restoring import (
     YEAR_2020_MS,
@@ -199,9 +201,33 @@ def test_restore_when_brokers_refuse_the_retention_of_the_source_then_no_records
     update_topic_configs(tmp_path, lambda _: {topic: TopicConfig(1, configs)})
     outcome = restore(tmp_path, new, "--set-retention")
     assert outcome.status == 0, outcome.errors
-    assert set(outcome.summary["topics"][0]["refused_configs"]) == {"retention.ms"}
-    assert outcome.summary["kept_retention"] == {topic: {"retention.ms": None}}
+    reason = "Invalid value 7d for configuration retention.ms: Not a number of type LONG"
+    assert outcome.summary["topics"][0]["refused_configs"] == {"retention.ms": reason}
+    assert outcome.summary["kept_retention"] == {}
     assert topic_configs(new, topic) == {"retention.bytes": str(10**12), "retention.ms": "-1"}
+    expected = (
+        f"topic {topic} gets retention.ms=-1 and deletes no records by age: brokers refuse the backup's value: "
+        f"{reason}; --topic-config {topic}:retention.ms=VALUE sets another, and so does "
+    )
+    for options in ((), ("--dry-run",)):
+        told = run("restore", tmp_path, f"kafka://{new.bootstrap}", "--set-retention", *options).stderr
+        assert expected in told
+        assert "--delete-config retention.ms" not in told
+
+
+def test_restore_when_a_topic_has_throttles_of_replicas_then_they_are_named_and_left_out(
+    new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    put_log(tmp_path / f"{topic}-0", batches(0, 10))
+    throttles = dict.fromkeys(sorted(THROTTLED_REPLICAS), "0:1")
+    update_topic_configs(tmp_path, lambda _: {topic: TopicConfig(1, {**throttles, "segment.ms": "100000"})})
+    reasons = dict.fromkeys(throttles, "it names brokers of the old cluster")
+    for options in (("--dry-run",), ()):
+        outcome = restore(tmp_path, new, *options)
+        assert outcome.status == 0, outcome.errors
+        (plan,) = outcome.summary["topics"]
+        assert (plan["configs"], plan["refused_configs"]) == ({"segment.ms": "100000"}, reasons)
+    assert not throttles.keys() & topic_configs(new, topic).keys()
 
 
 def test_restore_when_a_group_has_offsets_of_a_missing_partition_then_they_are_left_out_and_counted(

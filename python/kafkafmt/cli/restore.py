@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kafkafmt.restore import Restore
 
 _MOST_REPLICAS = 2**15 - 1
+# How brokers delete records by each property of retention.
+_DELETED_BY = {"retention.ms": "age", "retention.bytes": "size"}
 
 
 @click.command(
@@ -241,7 +243,14 @@ def _print_plan(running: Restore, findings: list[str], *, as_json: bool) -> None
 def _notify_refused(running: Restore) -> None:
     for topic in running.topics:
         for name, reason in topic.refused.items():
-            notify(f"topic {topic.target} is without {name}: {reason}")
+            if name in _DELETED_BY and topic.has_retention:
+                notify(
+                    f"topic {topic.target} gets {name}=-1 and deletes no records by {_DELETED_BY[name]}: brokers "
+                    f"refuse the backup's value: {reason}; --topic-config {topic.target}:{name}=VALUE sets another, "
+                    f"and so does kafka-configs.sh --alter --topic {topic.target} --add-config {name}=VALUE afterwards"
+                )
+            else:
+                notify(f"topic {topic.target} is without {name}: {reason}")
 
 
 def _alteration(kept: Mapping[str, str | None]) -> str:

@@ -20,6 +20,11 @@ from kafkafmt.restore.errors import RestoreError
 if TYPE_CHECKING:
     from pathlib import Path
 
+# A backup's values name brokers of the old cluster. Brokers of the new one place replicas when topics are created.
+THROTTLED_REPLICAS = frozenset(
+    {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
+
 
 @dataclass(frozen=True)
 class RestoreOptions:
@@ -34,7 +39,7 @@ class RestoreOptions:
     key_ring: the file with the keys of an encrypted backup.
     groups: the consumer groups whose offsets are restored; None for none.
     replication_factor: of new topics; -1 for the default of the cluster.
-    topic_settings: properties of the topics that replace the backup's.
+    topic_settings: properties of the topics that replace the backup's; no throttles of replicas.
     sets_retention: set the retention of the backup at the end, with which brokers may delete old records at once.
     is_exactly_once: send batches in transactions with the offset map.
     offset_map: `topic:NAME` at the target; without transactions also the path of a file.
@@ -67,6 +72,12 @@ class RestoreOptions:
             raise RestoreError(
                 f"{self.target}: expected kafka://HOST:PORT[,HOST:PORT]: a restore is into a cluster"
             )
+        for configs in (self.topic_settings.of_all, *self.topic_settings.of_one.values()):
+            for name in sorted(configs.keys() & THROTTLED_REPLICAS):
+                raise RestoreError(
+                    f"--topic-config {name}={configs[name]}: a restore sets no throttles of replicas, as brokers place "
+                    "the replicas of a topic only when it is created: kafka-configs.sh sets them after the restore"
+                )
 
     def matches(self, topic: str) -> bool:
         """Return whether a topic is restored. Kafka's own are never, and offset maps of mirrors only by name."""

@@ -21,6 +21,7 @@ from kafkafmt.log.topic_configs import TopicConfig
 from kafkafmt.mirror.clusters import ConfigRefusedError, MirrorCluster
 from kafkafmt.mirror.offset_stores import FileOffsetMapStore, TopicOffsetMapStore
 from kafkafmt.restore.errors import RestoreError
+from kafkafmt.restore.options import THROTTLED_REPLICAS
 from kafkafmt.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ _DURING = {
 RETENTION = ("retention.ms", "retention.bytes")
 _REPLICAS = "min.insync.replicas"
 _AFTERWARDS = frozenset({"message.timestamp.difference.max.ms", _REPLICAS})
-# They name brokers of the old cluster.
-_NEVER = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
 _TIERED = "remote.storage.enable"
 
 
@@ -64,6 +63,11 @@ class TopicPlan:
     configs: Mapping[str, str]
     refused: Mapping[str, str] = field(default_factory=dict)
     is_there: bool = False
+
+    @property
+    def has_retention(self) -> bool:
+        """Whether brokers delete old records of the topic, by `RETENTION`. Compaction alone does not."""
+        return self.configs.get("cleanup.policy") != "compact"
 
     def as_dict(self) -> dict[str, object]:
         """Return the plan for JSON."""
@@ -99,10 +103,12 @@ class TargetOfRestore:
                     f"topic {target}: expected at most {partitions} partitions, as {topic} has them, found "
                     f"{found}: keys would be in other partitions"
                 )
-            configs = {key: value for key, value in wanted.configs.items() if key not in _NEVER}
+            configs = {key: value for key, value in wanted.configs.items() if key not in THROTTLED_REPLICAS}
             accepted, refused = self._accepted(
                 target, TopicConfig(partitions, configs), is_there=target in there
             )
+            throttles = sorted(wanted.configs.keys() & THROTTLED_REPLICAS)
+            refused |= dict.fromkeys(throttles, "it names brokers of the old cluster")
             plans.append(TopicPlan(topic, target, partitions, accepted, refused, is_there=target in there))
         return plans
 
@@ -157,8 +163,8 @@ class TargetOfRestore:
     ) -> tuple[TopicPlan, dict[str, str | None]]:
         """Set the configuration of the backup. retention: those of RETENTION that are set, too, unless refused.
 
-        Returns the plan, with what could not be set, and the retention of the backup that was not set: values, or None
-        for the default of brokers.
+        Returns the plan, with what could not be set, and the retention of the backup that was not set, though brokers
+        accept it: values, or None for the default of brokers.
         """
         final, refused = dict(plan.configs), dict(plan.refused)
         replicas = self._cluster.replication_factors([plan.target]).get(plan.target, 0)
@@ -167,10 +173,10 @@ class TargetOfRestore:
             refused[_REPLICAS] = f"{least} is more than the {replicas} replicas of the topic"
             del final[_REPLICAS]
         kept: dict[str, str | None] = {}
-        if final.get("cleanup.policy") != "compact":
-            unset = [name for name in RETENTION if name not in retention or name in refused]
+        if plan.has_retention:
+            unset = [name for name in RETENTION if name not in retention and name not in refused]
             kept = {name: final.get(name) for name in unset if final.get(name) != "-1"}
-            final |= dict.fromkeys(unset, "-1")
+            final |= dict.fromkeys((*unset, *(name for name in RETENTION if name in refused)), "-1")
         own = self._own(plan)
         changes: dict[str, str | None] = {key: value for key, value in final.items() if own.get(key) != value}
         changes |= dict.fromkeys(key for key in self._during(plan) if key in own and key not in final)
@@ -207,7 +213,10 @@ class TargetOfRestore:
                 key = _named(str(error), accepted)
                 if key is None:
                     raise
-                refused[key] = str(error).rpartition("]: ")[2] or str(error)
+                # Without the name of the topic, which may be that of the check.
+                refused[key] = str(error).rpartition(f"{kafka_errors.InvalidConfigurationError.__name__}: ")[
+                    2
+                ]
                 del accepted[key]
             except kafka_errors.KafkaError as error:
                 raise RestoreError(f"topic {target}: {error}") from None
