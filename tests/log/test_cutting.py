@@ -12,8 +12,9 @@ import kafkafmt as kf
 from kafkafmt.log import LogAppender, PartitionLogWriter
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.cutting import cut_at, cut_before_time
+from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.partition_log import PartitionLog
-from log.samples import DAY, batch, marker, transactional
+from log.samples import DAY, batch, malformed_marker, marker, put_segment, transactional
 from log.test_reader import offsets, reader_of
 
 
@@ -60,6 +61,27 @@ def test_cut_before_time_when_damage_is_skipped_then_regards_the_other_batches(t
     with pytest.raises(kf.KafkaFormatError):
         cut_before_time(log, DAY + 33)
     assert cut_before_time(log, DAY + 33, skips_damage=True) == LogCut(33, {1: 0, 2: 20})
+
+
+def test_cut_at_when_a_marker_is_malformed_then_it_is_damage_at_its_offset_and_its_transaction_is_open(
+    tmp_path: Path,
+) -> None:
+    parts = [
+        transactional(0, 1, 2),
+        malformed_marker(2, 1),
+        transactional(3, 2, 2),
+        marker(5, 2, commit=True),
+    ]
+    put_segment(tmp_path / "t-0", 0, [*parts, batch(6, 4)])
+    log, found = PartitionLog(tmp_path / "t-0"), list[SourceDamage]()
+    assert cut_at(log, 8, on_damage=found.append) == LogCut(8, {1: 0})
+    assert [(one.topic_partition, one.offset, one.next_offset) for one in found] == [(("t", 0), 2, 3)]
+    assert f"position {len(parts[0])}" in found[0].message
+    with pytest.raises(kf.CorruptRecordError, match=r"t-0 at offset 2: .*control record"):
+        cut_at(log, 8)
+    assert cut_before_time(log, DAY + 8, skips_damage=True) == LogCut(8, {1: 0})
+    with pytest.raises(kf.KafkaFormatError, match="control record"):
+        cut_before_time(log, DAY + 8)
 
 
 def test_cut_before_time_when_a_whole_indexed_segment_is_damaged_then_skipping_it_finds_the_next_record(

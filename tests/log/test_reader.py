@@ -19,7 +19,7 @@ from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment import SegmentRecords
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import Isolation, TopicPartition
-from log.samples import DAY, batch, batches, marker, moved, put_segment, transactional
+from log.samples import DAY, batch, batches, malformed_marker, marker, moved, put_segment, transactional
 
 PARTITION = TopicPartition("t", 0)
 
@@ -550,3 +550,29 @@ def test_records_when_a_damaged_base_offset_is_after_the_end_then_is_an_error_an
         kf.InvalidRecordError, match="offsets of a log ascend: expected less than 50, found 1000"
     ):
         next(records)
+
+
+def test_read_when_a_marker_is_malformed_then_it_is_damage_between_the_records(folder: Path) -> None:
+    parts = [transactional(0, 1, 2), malformed_marker(2, 1), batch(3, 2), marker(5, 1, commit=True), batch(6)]
+    path = put_segment(folder, 0, parts)
+    reader = reader_of(folder, is_committed=True)
+    assert offsets(reader, 2) == [0, 1]
+    damage = reader.read(reader.end_offset)
+    assert isinstance(damage, SourceDamage)
+    assert (damage.offset, damage.next_offset) == (2, 3)
+    assert str(path) in damage.message
+    assert f"position {len(parts[0])}" in damage.message
+    assert offsets(reader) == [3, 4, 6]
+    assert offsets(reader_of(folder)) == [0, 1, 3, 4, 6]  # without regard to transactions
+
+
+def test_read_when_a_transaction_with_a_malformed_marker_is_open_then_the_damage_ends_the_records(
+    folder: Path,
+) -> None:
+    path = put_segment(folder, 0, [batch(0, 2), transactional(2, 1, 2), malformed_marker(4, 1), batch(5)])
+    reader = reader_of(folder, is_committed=True)
+    assert read_all(reader) == ([0, 1], [(2, 2)])
+    with path.open("ab") as file:
+        file.write(marker(6, 1, commit=True) + batch(7))
+    reader.refresh()
+    assert offsets(reader) == [2, 3, 5, 7]

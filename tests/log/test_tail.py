@@ -21,6 +21,7 @@ from log.samples import (
     LOGS,
     batch,
     batches,
+    malformed_marker,
     marker,
     name,
     put_segment,
@@ -611,6 +612,36 @@ def test_transactions_around_damage_are_followed(tmp_path: Path) -> None:
     log = LogTail(tmp_path)
     assert (log.stable_offset, log.end_offset) == (14, 16)
     assert log.aborted_transactions(0, log._open(log._segments[0]), path.stat().st_size) == ABORTED
+
+
+@pytest.mark.parametrize("has_known_transactions", [False, True])
+def test_refresh_when_a_marker_is_malformed_then_it_hides_no_batches_and_its_transaction_stays_open(
+    tmp_path: Path, has_known_transactions: bool
+) -> None:
+    path = put_segment(tmp_path, 0, [batch(0, 2)])
+    log = LogTail(tmp_path)
+    if has_known_transactions:
+        assert log.stable_offset == 2
+    parts = [
+        transactional(2, 1, 2),
+        transactional(4, 2, 2),
+        marker(6, 2, commit=False),
+        malformed_marker(7, 1),
+        batch(8, 2),
+    ]
+    append(tmp_path, 0, b"".join(parts))
+    renew(path)  # a broker may be writing it
+    for _ in range(2):
+        log.refresh()
+        assert (log.end_offset, log.damage) == (10, None)
+        assert (log.stable_offset, log.open_transactions) == (2, {1: 2})
+        assert [(one.producer_id, one.last_offset) for one in aborted(log, 0, 10)] == [(2, 6)]
+        ((offset, error),) = log.unreadable_markers
+        assert (offset, error.path) == (7, str(path))
+        assert error.position == len(batch(0, 2)) + sum(map(len, parts[:3]))
+    append(tmp_path, 0, marker(10, 1, commit=True))
+    log.refresh()
+    assert (log.stable_offset, log.open_transactions) == (11, {})
 
 
 @pytest.mark.parametrize("read_at", range(len(TRANSACTIONS) + 1))

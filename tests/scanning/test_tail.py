@@ -14,7 +14,7 @@ from kafkafmt.log.log_snapshot import LogSnapshot
 from kafkafmt.log.overlaps import SegmentEnds
 from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.scanning.log_source import LogFollower
-from log.samples import batch, marker, put_segment, transactional
+from log.samples import batch, malformed_marker, marker, put_segment, transactional
 from storage.view_counting import opened_views, put_tiered_segment
 
 
@@ -172,6 +172,26 @@ def test_tail_when_a_transaction_is_open_from_below_the_log_start_then_begins_th
     assert scan.ranges() == {("orders", 0): (80, 80)}
     assert offsets_of(scan.to_batches()) == []
     assert offsets_of(scan.tail(seconds=0)) == []
+
+
+def test_tail_when_a_marker_is_malformed_then_it_is_damage_that_is_raised_or_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0, 5)])
+    position = path.stat().st_size
+    tails = {
+        on_corrupt: kf.scan(tmp_path, isolation="read_committed", on_corrupt=on_corrupt).tail(seconds=0)
+        for on_corrupt in ("fail", "skip")
+    }
+    add(path, batch(5, 5), transactional(10, 7, 5), malformed_marker(15, 7))
+    with pytest.raises(kf.InvalidRecordError, match="control record") as raised:
+        next(tails["fail"])
+    place = position + len(batch(5, 5)) + len(transactional(10, 7, 5))
+    assert (raised.value.path, raised.value.position, raised.value.base_offset) == (str(path), place, 15)
+    assert offsets_of(tails["skip"]) == list(range(5, 10))
+    (message,) = caplog.messages
+    assert message.startswith("passed over a marker, whose transaction stays open: ")
+    assert f"position {place}" in message
 
 
 def test_tail_when_values_are_decoded_then_has_the_schema_of_the_scan(tmp_path: Path) -> None:

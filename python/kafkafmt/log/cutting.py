@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkafmt.log.cut import LogCut
-from kafkafmt.log.internal_topics.latest import DamageHandler, raise_damage, runs_from
+from kafkafmt.log.internal_topics.latest import DamageHandler, batch_damage, raise_damage, runs_from
 from kafkafmt.log.isolation import TransactionTracker, parse_producer_snapshot
 from kafkafmt.log.segment import SNAPSHOT_SUFFIX
 from kafkafmt.storage import read_file
@@ -36,7 +36,8 @@ def cut_before_time(log: PartitionLog, timestamp_ms: int, *, skips_damage: bool 
 def cut_at(log: PartitionLog, end_offset: int, *, on_damage: DamageHandler = raise_damage) -> LogCut:
     """Cut a log at an offset. Reads the batches of one segment, if that has a producer snapshot; else of all before.
 
-    on_damage: called with each damaged range, which is skipped. By default KafkaFormatError is raised.
+    on_damage: called with each damaged range, and each marker that cannot be read. They are skipped. By default
+        CorruptRecordError is raised.
     """
     segments = [segment for segment in log.read_segments().segments if segment.base_offset < end_offset]
     known = None
@@ -46,7 +47,7 @@ def cut_at(log: PartitionLog, end_offset: int, *, on_damage: DamageHandler = rai
     start = 0 if known is None else segments[-1].base_offset
     tracker = TransactionTracker(known)
     for run in runs_from(log, start, end_offset, on_damage=on_damage):
-        for _ in tracker.add(run):
+        for _ in tracker.add(run, lambda error: on_damage(batch_damage(log, error))):
             pass
     return LogCut(end_offset, dict(tracker.open_transactions))
 

@@ -7,6 +7,7 @@ valid, up to where files are read, and whether damage is raised.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from functools import partial
 from operator import attrgetter
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 
     from _kafkafmt.batches.scan import BatchRun
     from kafkafmt.log.indexes import AbortedTransaction
-    from kafkafmt.log.isolation import LogTransactions
+    from kafkafmt.log.isolation import LogTransactions, UnreadableMarker
     from kafkafmt.log.log_snapshot import LogSnapshot
     from kafkafmt.log.segment_files import SegmentFiles
+
+_LOG = logging.getLogger(__name__)
 
 # File systems store times in steps of milliseconds, so a second change shortly after a first one may not be visible.
 SETTLED_NS = 100_000_000
@@ -94,6 +97,11 @@ class EndTracker:
         """The known aborted transactions, without the forgotten ones."""
         return () if self.transactions is None else tuple(self.transactions.aborted)
 
+    @property
+    def unreadable_markers(self) -> tuple[UnreadableMarker, ...]:
+        """The known transaction markers that cannot be read, without the forgotten ones."""
+        return () if self.transactions is None else tuple(self.transactions.unreadable)
+
     def forget_before(self, offset: int) -> None:
         """Forget the aborted transactions that ended before an offset."""
         if self.transactions is not None:
@@ -111,10 +119,14 @@ class EndTracker:
     def follow_listed(self, log: LogSnapshot, *, follows_transactions: bool) -> None:
         """Read what is new in a log that was just listed.
 
-        Raises KafkaFormatError for damage in headers, unless reads of the log skip it, and OSError.
+        Raises KafkaFormatError for damage in headers and for markers that cannot be read, and OSError. If reads of the
+        log skip damage, such a marker is logged.
         """
         self.read, self.log_start = log.read_segments, log.log_start_offset
+        before, known = self.transactions, self.unreadable_markers
         finish(self.follow_steps(ListedFiles(log, follows_transactions=follows_transactions)))
+        for marker in self.unreadable_markers[len(known) if self.transactions is before else 0 :]:
+            _LOG.warning("passed over a marker, whose transaction stays open: %s", marker.error)
 
     def follow_steps(self, files: SegmentFiles) -> Steps[None]:
         """Find the present end of the log in steps of `READ_BYTES`, which yield functions to read large batches."""
@@ -206,7 +218,7 @@ class EndTracker:
                     if is_abandoned:
                         yield partial(check_tail, records, position, is_active=segment.is_active)
                     return True
-                self._take(*checked, opened, first_offset)
+                self._take(*checked, files, opened, first_offset)
                 position = checked[0].end_position
                 del checked  # it may hold a large batch
                 yield None
@@ -220,11 +232,17 @@ class EndTracker:
         return True
 
     def _take(
-        self, run: BatchRun, is_valid: NDArray[np.bool_], opened: OpenSegment, first_offset: int
+        self,
+        run: BatchRun,
+        is_valid: NDArray[np.bool_],
+        files: SegmentFiles,
+        opened: OpenSegment,
+        first_offset: int,
     ) -> None:
         """Move the end after the last batch of a run that counts. is_valid: which batches count.
 
-        Raises KafkaFormatError if other batches follow that one.
+        Raises KafkaFormatError if other batches follow that one, and for a marker that cannot be read, if damage of
+        these files is raised.
         """
         base_offset, last_offsets = opened.segment.base_offset, run.index["last_offset"]
         sound = is_valid.nonzero()[0].tolist()
@@ -248,7 +266,11 @@ class EndTracker:
             if self.transactions is not None:
                 # The other batches were read from earlier segments.
                 own = is_valid & (run.index["last_offset"] >= first_offset)
-                self.transactions.add(run, own.nonzero()[0].tolist())
+                numbers = own.nonzero()[0].tolist()
+                if files.raises_damage:
+                    self.transactions.add(run, numbers)
+                else:
+                    self.transactions.add_read(opened, run, numbers)
             head = bytes(run.batch(sound[-1])[:HEAD_BYTES])
             self.end = LogEnd(offset, opened.segment.base_offset, end, position, head, rows[-2:].copy())
             self.damage = None

@@ -13,10 +13,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from _kafkafmt.types import ControlRecordType
-from kafkafmt.errors import InvalidRecordError, KafkaFormatError
+from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.log.open_segment import LogEnd, OpenSegment
 from kafkafmt.log.producer_snapshots import snapshot_entries
@@ -63,9 +63,9 @@ class TransactionTracker:
     def add(self, run: BatchRun, on_error: MarkerErrorHandler | None = None) -> Iterator[AbortedTransaction]:
         """Add the batches of a run. Yields the transactions that its markers abort.
 
-        on_error: called with the error of each marker that cannot be read, which is skipped. If None, such a marker
-        raises: InvalidRecordError for a control record whose key or value Kafka refuses, KafkaFormatError for a damaged
-        batch.
+        on_error: called with the error of each marker that cannot be read, which is skipped; its transaction stays
+        open. If None, such a marker raises: InvalidRecordError for a control record whose key or value Kafka refuses,
+        KafkaFormatError for a damaged batch. Errors have the position and the offsets of the batch.
         """
         rows = run.index
         for number in rows["is_transactional"].nonzero()[0].tolist():
@@ -76,9 +76,10 @@ class TransactionTracker:
             try:
                 kind = _marker_type(run, number)
             except KafkaFormatError as error:
+                with_batch(error, run, number)
                 if on_error is None:
                     raise
-                on_error(with_batch(error, run, number))
+                on_error(error)
                 continue
             if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
                 first_offset = self._first_offsets.pop(producer_id, None)
@@ -88,16 +89,26 @@ class TransactionTracker:
                     yield AbortedTransaction(producer_id, first_offset, last_offset, stable)
 
 
+class UnreadableMarker(NamedTuple):
+    """A transaction marker that cannot be read. error: has the file, the position and the offsets."""
+
+    offset: int
+    error: KafkaFormatError
+
+
 @dataclass
 class LogTransactions:
     """The transactions in a log up to `end_offset`, the offset after the last batch that was read.
 
     tracker: has the open transactions. aborted: the aborted ones, in the order of their markers.
+    unreadable: markers that cannot be read, in order. Their transactions stay open until the next marker of their
+        producer.
     rest: the position of the bytes after the last sound batch of the last segment; None if there are none.
     """
 
     tracker: TransactionTracker = field(default_factory=TransactionTracker)
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    unreadable: list[UnreadableMarker] = field(default_factory=list)
     end_offset: int = 0
     rest: int | None = None
 
@@ -110,6 +121,15 @@ class LogTransactions:
             return
         for number in sound:
             self.aborted += self.tracker.add(slice_run(run, number, number + 1), on_error)
+
+    def add_read(self, opened: OpenSegment, run: BatchRun, sound: Sequence[int]) -> None:
+        """Do `add` for a run of a segment. Markers that cannot be read are skipped, and added to `unreadable`."""
+
+        def note(error: KafkaFormatError) -> None:
+            assert error.last_offset is not None
+            self.unreadable.append(UnreadableMarker(error.last_offset, opened.records.with_source(error)))
+
+        self.add(run, sound, note)
 
     def add_segment(self, opened: OpenSegment, position: int, end: int) -> None:
         """Add the batches between two positions of a segment. Damaged batches are skipped."""
@@ -124,7 +144,7 @@ class LogTransactions:
                     last = run.index[sound[-1]]
                     reached = int(last["position"]) + int(last["size"])
                     self.rest = reached if reached < end else None
-                self.add(run, sound)
+                self.add_read(opened, run, sound)
                 position = run.end_position
             except KafkaFormatError as error:
                 position = opened.records.position_after(error)
@@ -140,9 +160,10 @@ class LogTransactions:
                 return
 
     def forget_before(self, start_offset: int) -> None:
-        """Forget aborted transactions that ended before an offset."""
+        """Forget aborted transactions that ended before an offset, and the unreadable markers before it."""
         # All are compared: in a log with overlapping segments they are not in order.
         self.aborted = [one for one in self.aborted if one.last_offset >= start_offset]
+        self.unreadable = [one for one in self.unreadable if one.offset >= start_offset]
 
 
 @dataclass(frozen=True)
@@ -230,10 +251,12 @@ class CommittedView:
         self.end_offset = self._transactions.end_offset if first_open is None else first_open
 
     def ensure_end(self) -> None:
-        """Raise KafkaFormatError if the bytes after the last sound batch are damage, which may hide records.
+        """Raise KafkaFormatError if a marker cannot be read, or the bytes after the last sound batch are damage.
 
-        An incomplete batch is no damage: a broker may be writing it.
+        Both may hide records. An incomplete batch is no damage: a broker may be writing it.
         """
+        if self._transactions.unreadable:
+            raise self._transactions.unreadable[0].error
         position = self._transactions.rest
         if position is None or self._last is None:
             return
@@ -293,10 +316,7 @@ def _marker_type(run: BatchRun, number: int) -> ControlRecordType | None:
     record = next(iter(RecordBatch(run, number)), None)
     if record is None:
         return None
-    try:
-        control = record.control
-    except InvalidRecordError as error:
-        raise with_batch(error, run, number) from None
+    control = record.control
     return None if control is None else control.type
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,6 +32,7 @@ from kafkafmt.records.trimming import base_offset_of, cut_run, rows_between, tri
 
 if TYPE_CHECKING:
     from _kafkafmt.batches.scan import BatchRun
+    from kafkafmt.log.isolation import UnreadableMarker
     from kafkafmt.log.overlaps import Overlap
     from kafkafmt.log.segment import Segment
     from kafkafmt.log.segment_search import SegmentIndexes
@@ -83,6 +83,7 @@ class LogReader:
         self._may_begin_within = True  # whether `offset` may be within the next batch
         self._reached = 0  # the offset after the last batch before `_position`
         self._is_tail_reported = False
+        self._markers_reported = 0  # the offset after the last marker that was reported as damage
         self._cut: LogCut | None = None
         self._on_gone = on_gone
         self.offset = self.start_offset
@@ -197,9 +198,12 @@ class LogReader:
         """Return the next batches before `end_offset` and before the end of the log; None if there are none.
 
         most_bytes: the most bytes to return; one larger batch is returned whole. A run is valid until the memory is
-        used again. A damaged batch is returned as SourceDamage, and the next call continues after it.
+        used again. A damaged batch is returned as SourceDamage, and the next call continues after it. With
+        `is_committed` so is a marker that cannot be read.
         """
-        while self.offset < min(end_offset, self.end_offset):
+        marker, limit = self._unreadable_marker(), min(end_offset, self.end_offset)
+        end = limit if marker is None else min(limit, marker.offset)
+        while self.offset < end:
             try:
                 run = self._next_run(min(most_bytes, READ_BYTES))
             except KafkaFormatError as error:
@@ -209,7 +213,6 @@ class LogReader:
                 continue
             if run is None:
                 return self._missing()
-            end = min(end_offset, self.end_offset)
             _, stop = rows_between(
                 run, end_offset=end, max_decompressed_bytes=self._log.max_decompressed_bytes
             )
@@ -226,7 +229,24 @@ class LogReader:
             )
             if wanted is not None:
                 return wanted
+        is_held = self._cut is None and self.offset >= self.end_offset
+        if marker is not None and (end < limit or is_held):
+            return self._marker_damage(marker)
         return self._tail_damage(end_offset)
+
+    def _unreadable_marker(self) -> UnreadableMarker | None:
+        """Return the next transaction marker that cannot be read, if records are returned by their transactions."""
+        if not self._is_committed:
+            return None
+        next_offset = max(self.offset, self._markers_reported)
+        return next((one for one in self._tail.unreadable_markers if one.offset >= next_offset), None)
+
+    def _marker_damage(self, marker: UnreadableMarker) -> SourceDamage:
+        """Return a marker as damage, once, and move after it. If its own transaction ends the log before it, stay."""
+        offset, self._markers_reported = self.offset, marker.offset + 1
+        if offset >= marker.offset:
+            self.offset = self._markers_reported
+        return SourceDamage(self.topic_partition, offset, self.offset, str(marker.error))
 
     def _next_run(self, run_bytes: int) -> BatchRun | None:
         """Read the next sound batches; None at the end. Raises KafkaFormatError if the first one is damaged."""
@@ -477,23 +497,3 @@ class LogReader:
 def read_memory() -> bytearray:
     """Allocate the buffer that readers share."""
     return bytearray(READ_BYTES)
-
-
-class OpenReaders:
-    """Limit how many of the readers of many logs keep their segment open. `most`: the limit."""
-
-    def __init__(self, most: int) -> None:
-        self._most = max(most, 1)
-        self._open: OrderedDict[TopicPartition, LogReader] = OrderedDict()  # the last one read is last
-
-    def keep(self, reader: LogReader) -> None:
-        """Note that this reader is read now. Beyond the limit, those that were read least recently are rested."""
-        self._open[reader.topic_partition] = reader
-        self._open.move_to_end(reader.topic_partition)
-        while len(self._open) > self._most:
-            _, oldest = self._open.popitem(last=False)
-            oldest.rest()
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Forget the reader of a partition, which is gone."""
-        self._open.pop(topic_partition, None)

@@ -18,7 +18,7 @@ from kafkafmt.codecs import DEFAULT_MAX_DECOMPRESSED_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.end_tracker import SETTLED_NS, EndTracker
 from kafkafmt.log.indexes import NO_TIMESTAMP, AbortedTransaction, TimestampOffset
-from kafkafmt.log.isolation import LogTransactions, UnreadTransactions
+from kafkafmt.log.isolation import LogTransactions, UnreadableMarker, UnreadTransactions
 from kafkafmt.log.open_segment import OpenSegment
 from kafkafmt.log.overlaps import Overlap, ReadSegments
 from kafkafmt.log.partition_log import PartitionLog
@@ -156,6 +156,14 @@ class LogTail:
     def open_transactions(self) -> Mapping[int, int]:
         """The first offset of each open transaction, by producer id."""
         return self._followed_transactions().tracker.open_transactions
+
+    @property
+    def unreadable_markers(self) -> tuple[UnreadableMarker, ...]:
+        """The transaction markers that cannot be read; empty while the transactions are not known.
+
+        Their transactions stay open until the next marker of their producer.
+        """
+        return self._tracker.unreadable_markers
 
     @property
     def unread_transactions(self) -> UnreadTransactions | None:

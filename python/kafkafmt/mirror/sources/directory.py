@@ -16,8 +16,9 @@ from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.directory import FollowedFolders, nested_log_directory, no_segments_message
 from kafkafmt.log.directory_topics import DirectoryTopic, read_directory_topics
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
+from kafkafmt.log.open_readers import OpenReaders
 from kafkafmt.log.partition_metadata import read_topic_id
-from kafkafmt.log.reader import LogReader, OpenReaders, read_memory
+from kafkafmt.log.reader import LogReader, read_memory
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.time_range import TimeRange
 from kafkafmt.log.topic_configs import TopicConfig
