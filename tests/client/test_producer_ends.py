@@ -285,6 +285,9 @@ def test_close_when_a_commit_has_begun_then_it_is_committed(
     transactional.send(topic, b"value", partition=0)
     with pytest.raises(kafka.errors.KafkaTimeoutError):
         transactional.commit_transaction(0)
+    for end in (transactional.commit_transaction, transactional.abort_transaction):
+        with pytest.raises(kafka.errors.KafkaError, match="Invalid transition"):
+            end()
     transactional.close()
     wait_for_marker(broker, topic)
     assert committed(broker, topic) == [b"value"]

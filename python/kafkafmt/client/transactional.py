@@ -80,12 +80,22 @@ class Transactional:
         self._await(transactions.send_offsets(offsets, group_metadata))
 
     def commit_transaction(self, timeout: float | None = None) -> None:
-        """Send what waits, and commit the transaction.
+        """Send the records that wait, and commit the transaction once brokers have acknowledged all its records.
 
-        timeout: the most seconds to wait; None to wait without limit. After it the outcome is not known: close the
-            producer. `init_transactions` of another one with the same id ends the transaction in one way or the other.
+        If a record that `send` has accepted fails, before or during this call, nothing of the transaction is committed.
+        Call `abort_transaction` then, or `close` after an error that the producer cannot continue after, such as
+        ProducerFencedError. A record for which `send` raised an error is not part of the transaction.
 
-        Raises the error of a record that failed, KafkaTimeoutError, and IllegalStateError in a callback.
+        timeout: the most seconds to wait; None to wait without limit. After a KafkaTimeoutError the commit continues,
+            and its outcome is not known. Unlike KafkaProducer's method, this one cannot be called again: it raises
+            KafkaError, and so do `abort_transaction` and `begin_transaction`. `begin_transaction` succeeds once the
+            transaction is committed. If the commit fails, `transaction_error` is its error, and `abort_transaction`
+            may be called. `close` waits for the outcome. If the producer ends before, `init_transactions` of another
+            one with the same id completes the commit if the coordinator has it, and else aborts the transaction.
+
+        Raises KafkaError, with the text of the error, if a record failed before this call; the error of a record or a
+        request that fails during it; KafkaError outside of a transaction; KafkaTimeoutError; IllegalStateError without
+        a transactional id, in a callback, and after `close`.
         """
         self._refuse_in_callback("commit_transaction")
         transactions = self._ensure_idempotent("Cannot commit transaction since transactions are not enabled")
