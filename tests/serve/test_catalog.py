@@ -20,7 +20,7 @@ from kafkafmt.log.appender import create_log
 from kafkafmt.log.directory import FollowedFolders
 from kafkafmt.serve.catalog import Catalog
 from kafkafmt.types import TopicPartition
-from log.samples import batch, batches, put_segment
+from log.samples import batch, batches, malformed_marker, put_segment, transactional
 from logged_events import logged_events
 
 
@@ -310,11 +310,32 @@ def test_log_when_its_segments_overlap_then_is_followed_and_told_of_once(tmp_pat
     async def follow() -> list[int]:
         return [(await partition.follow()).end_offset for _ in range(2)]
 
-    with logged_events("kafkafmt.serve.catalog") as logged:
+    with logged_events("kafkafmt.serve.partition") as logged:
         assert asyncio.run(follow()) == [40, 40]
     (warning,) = logged
     assert (warning["log_level"], warning["partition"], warning["segments"]) == ("warning", "orders-0", 1)
     assert "each offset is served once" in warning["event"]
+
+
+def test_log_when_a_transaction_marker_is_malformed_then_its_batches_are_served_and_it_is_told_of_once(
+    tmp_path: Path,
+) -> None:
+    path = put_segment(tmp_path / "orders-0", 0, [batch(0), transactional(1, 7)])
+    partition = Catalog(tmp_path).topics()[0].partitions[0]
+
+    async def follow() -> tuple[int, int]:
+        log = await partition.follow()
+        await partition.follow_transactions()
+        return log.end_offset, log.stable_offset
+
+    with logged_events("kafkafmt.serve.partition") as logged:
+        assert asyncio.run(follow()) == (2, 1)
+        with path.open("ab") as file:
+            file.write(malformed_marker(2, 7) + batch(3))
+        assert [asyncio.run(follow()) for _ in range(2)] == [(4, 1)] * 2
+    (warning,) = logged
+    assert (warning["log_level"], warning["partition"], warning["offset"]) == ("warning", "orders-0", 2)
+    assert str(path) in warning["error"]
 
 
 def test_leader_epochs_when_the_checkpoint_cannot_be_read_once_then_are_read_at_the_next_call(
@@ -329,8 +350,8 @@ def test_leader_epochs_when_the_checkpoint_cannot_be_read_once_then_are_read_at_
     def too_many_open_files(path: Path) -> bytes:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
-    with monkeypatch.context() as patched, logged_events("kafkafmt.serve.catalog") as logged:
-        patched.setattr("kafkafmt.serve.catalog.read_file", too_many_open_files)
+    with monkeypatch.context() as patched, logged_events("kafkafmt.serve.partition") as logged:
+        patched.setattr("kafkafmt.serve.partition.read_file", too_many_open_files)
         assert partition.leader_epochs() == partition.leader_epochs() == []
     (warning,) = logged
     assert (warning["log_level"], warning["file"]) == ("warning", str(checkpoint))

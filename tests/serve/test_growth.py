@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafmt.serve.catalog import Catalog, Partition
+from kafkafmt.serve.catalog import Catalog
 from kafkafmt.serve.growth import GrowthWatch
+from kafkafmt.serve.partition import Partition
 from log.samples import batch, batches, name, put_segment
 
 SECONDS = 60

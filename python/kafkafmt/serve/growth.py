@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import structlog
 
 from kafkafmt.errors import KafkaFormatError
-from kafkafmt.serve.catalog import Partition
+from kafkafmt.serve.partition import Partition
 
 _log = structlog.get_logger()
 

@@ -19,7 +19,7 @@ from kafkafmt.errors import KafkaFormatError
 from kafkafmt.log.checkpoints import CheckpointError
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.catalog import Partition
+    from kafkafmt.serve.partition import Partition
 
 _log = structlog.get_logger()
 

@@ -25,7 +25,8 @@ from kafkafmt.server.request import Message, Request
 from kafkafmt.server.yielding import YieldBudget
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.catalog import Catalog, Partition
+    from kafkafmt.serve.catalog import Catalog
+    from kafkafmt.serve.partition import Partition
 
 _NO_TIMESTAMP = -1
 # Bytes that the offset of a segment takes in the answer of version 0.

@@ -25,7 +25,8 @@ from kafkafmt.server.request_memory import ANSWER_ELEMENT_BYTES
 from kafkafmt.server.yielding import YieldBudget, yielding_between
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.catalog import Catalog, Partition, Topic
+    from kafkafmt.serve.catalog import Catalog, Topic
+    from kafkafmt.serve.partition import Partition
 
 _INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
 _FIRST_VERSION_BY_TOPIC_ID = 12

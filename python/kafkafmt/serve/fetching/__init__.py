@@ -23,10 +23,11 @@ from _kafkafmt.server.fetching import FetchedPartition
 from _kafkafmt.server.fetching import encode_fetch_response as encode_partitions
 from kafkafmt.convert.fetch_response import FetchResponse, ResponsePart
 from kafkafmt.convert.lazy import LazyDownConvertRecords
-from kafkafmt.serve.catalog import Catalog, Partition, Topic
+from kafkafmt.serve.catalog import Catalog, Topic
 from kafkafmt.serve.fetching.planning import FetchPlanner, PartitionAnswer, PartitionFetch
 from kafkafmt.serve.growth import GrowthWatch
 from kafkafmt.serve.options import ServeOptions
+from kafkafmt.serve.partition import Partition
 from kafkafmt.serve.topic_settings import TopicConfigs
 from kafkafmt.server.batch_work import BatchWork
 from kafkafmt.server.down_conversion_memory import KeptConversions, Lease

@@ -25,7 +25,7 @@ from kafkafmt.log.indexes import AbortedTransaction
 from kafkafmt.log.tail import FoundBatch
 from kafkafmt.records.base import Records
 from kafkafmt.records.range import RecordsRange
-from kafkafmt.serve.catalog import Partition
+from kafkafmt.serve.partition import Partition
 from kafkafmt.serve.partition_errors import error_code, leader_epoch_error_code, refusal_code
 from kafkafmt.types import Codec
 

@@ -35,8 +35,9 @@ from kafkafmt.server.request import Message, Request
 from kafkafmt.server.yielding import YieldBudget
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.catalog import Catalog, Partition
+    from kafkafmt.serve.catalog import Catalog
     from kafkafmt.serve.growth import GrowthWatch
+    from kafkafmt.serve.partition import Partition
     from kafkafmt.serve.topic_settings import TopicConfigs
 
 _log = structlog.get_logger()

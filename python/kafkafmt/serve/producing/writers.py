@@ -28,7 +28,7 @@ from kafkafmt.server.produced_records import RefusedRecordsError
 from kafkafmt.types import TimestampType
 
 if TYPE_CHECKING:
-    from kafkafmt.serve.catalog import Partition
+    from kafkafmt.serve.partition import Partition
     from kafkafmt.serve.topic_settings import EffectiveSettings
 
 _log = structlog.get_logger()
