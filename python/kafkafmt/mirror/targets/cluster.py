@@ -28,6 +28,7 @@ from kafkafmt.mirror.statistics import Statistics, Stopped
 from kafkafmt.mirror.targets.sender import Sender, Sent
 from kafkafmt.mirror.targets.target_topics import TargetTopics
 from kafkafmt.mirror.targets.topic_messages import lagging_message, recreated_message, warn_of_unknown
+from kafkafmt.mirror.targets.unknown_records import UnknownRecords
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -82,21 +83,24 @@ class ClusterTarget(Target):
         self._syncs_topics = options.syncs_topics
         self._configured: dict[str, TopicConfig] = {}
         self._refused_changes: dict[str, dict[str, str | None]] = {}  # of topics, as a warning has named them
-        self._restarts_recreated, self._appends = options.restarts_recreated, options.appends
+        self._restarts_recreated = options.restarts_recreated
         self._restarted: set[TopicPartition] = set()
-        self._unknown_records: dict[TopicPartition, tuple[int, int]] = {}
-        # First and end offsets at the target: of topics that no map has, and, since `prepare` was called, of topics
-        # that were created again. Empty if the records are this source's.
-        self._new_topics: dict[str, Mapping[TopicPartition, tuple[int, int]]] = {}
-        self._recreated: dict[TopicPartition, Mapping[TopicPartition, tuple[int, int]]] = {}
         self.statistics = statistics
         self._partitions: defaultdict[TopicPartition, _Partition] = defaultdict(_Partition)
         self._held_by_all = 0  # without partitions that have failed
         self._topics: dict[str, SourceTopic] = {}
         self._topic_ids: dict[str, UUID] = {}
+        self._unknown_records = UnknownRecords(
+            cluster,
+            offsets,
+            self._topics,
+            self._records_after,
+            keeps_partitions=sender.keeps_partitions,
+            appends=options.appends,
+        )
 
     def prepare(self, topics: Mapping[str, SourceTopic], *, again: bool = False) -> None:
-        self._recreated.clear()
+        self._unknown_records.forget_recreated()
         new = {name: topic for name, topic in topics.items() if again or self._topics.get(name) != topic}
         if not new:
             return
@@ -170,7 +174,7 @@ class ClusterTarget(Target):
         known.identify(str(topic_id))
 
     def resume_offset(self, topic_partition: TopicPartition) -> int | None:
-        self._unknown_records.pop(topic_partition, None)  # of an attempt that did not succeed
+        self._unknown_records.forget(topic_partition)  # of an attempt that did not succeed
         known = self._offsets.partition(topic_partition)
         target_id = self._topic_ids.get(topic_partition.topic)
         if target_id is not None and known.target_topic_id not in (None, str(target_id)):
@@ -193,47 +197,14 @@ class ClusterTarget(Target):
 
         Raises PartitionError if the new topic has records, unless records may be appended to them.
         """
-        for one, (start, end) in self._unknown_in_recreated(topic_partition, target_id).items():
-            self._meet_unknown_records(
-                topic_partition,
-                (start, end),
-                f"{self._cluster.at_target(one)} has offsets {start} to {end - 1} at the target, whose topic was "
-                f"deleted and created again: expected topic id {known.target_topic_id}, found {target_id}, "
-                "or --append",
-            )
+        if self._partitions[topic_partition].state != "left":  # else this mirror may have sent the records
+            self._unknown_records.look_in_recreated(topic_partition, known.target_topic_id, target_id)
         _warn_of_recreated(topic_partition, known, target_id)
         if self._sender.keeps_partitions:
             known.truncate(0)
         else:  # the map does not have the offset at which the mirror began
             known.clear()
             self._restarted.add(topic_partition)
-
-    def _unknown_in_recreated(
-        self, topic_partition: TopicPartition, target_id: UUID
-    ) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return first and end offset of partitions in the new topic, if it has records, and none of this source.
-
-        With repartitioning this is asked once for all partitions of the topic.
-        """
-        if self._partitions[topic_partition].state == "left":  # this mirror may have sent the records
-            return {}
-        others = self._target_partitions(topic_partition)
-        unknown = self._recreated.get(others[0])
-        if unknown is None:
-            bounds = self._cluster.bounds(others)
-            # After the bounds: a mirror that begins a partition saves its map before it sends.
-            is_begun = any(self._offsets.peek(one).target_topic_id == str(target_id) for one in others)
-            records_after = self._records_after
-            unknown = {} if is_begun else {one: at for one, at in bounds.items() if records_after(one, *at)}
-            self._recreated[others[0]] = unknown
-        return unknown
-
-    def _target_partitions(self, topic_partition: TopicPartition) -> list[TopicPartition]:
-        """Return the target's partitions that may have the records: with repartitioning, all of the topic."""
-        if self._sender.keeps_partitions:
-            return [topic_partition]
-        count = self._topics[topic_partition.topic].config.partitions or 1
-        return [topic_partition._replace(partition=number) for number in range(count)]
 
     def rewind(self, topic_partition: TopicPartition, position: int) -> bool:
         known = self._offsets.partition(topic_partition)
@@ -247,7 +218,7 @@ class ClusterTarget(Target):
     def begin(self, topic_partition: TopicPartition, position: int) -> None:
         known = self._offsets.partition(topic_partition)
         if topic_partition not in self._restarted:
-            self._look_for_unknown_records(topic_partition)
+            self._unknown_records.look(topic_partition)
         if (target_id := self._topic_ids.get(topic_partition.topic)) is not None:
             known.identify_target(str(target_id))
         if self._sender.keeps_partitions:
@@ -267,64 +238,12 @@ class ClusterTarget(Target):
         known.rewind(position)
         known.anchor(position, end)
 
-    def _look_for_unknown_records(self, topic_partition: TopicPartition) -> None:
-        """Find records at the target that the offset map does not know. Raises PartitionError, unless with --append.
-
-        They may be records of the source, for example from a restored backup, and would then be there twice. Records
-        that a killed mirror sent after the end of its map are its own. These are counted as possibly doubled.
-        """
-        known = self._offsets.partition(topic_partition)
-        if not self._sender.keeps_partitions:
-            self._look_for_records_of_topic(topic_partition)
-        elif not len(known):
-            self._look_for_records(topic_partition, self._cluster.bounds([topic_partition]))
-        elif known.is_closed:
-            first, end = known.target_end or 0, self._cluster.end_offset(topic_partition)
-            if self._records_after(topic_partition, first, end):
-                self._meet_unknown_records(
-                    topic_partition,
-                    (first, end),
-                    f"{self._cluster.at_target(topic_partition)} has offsets {first} to {end - 1} at the target, and "
-                    f"the offset map of this source ends at {first}: expected no record there, or --append",
-                )
-
     def _records_after(self, topic_partition: TopicPartition, first: int, end: int) -> int:
         """Return how many records a partition of the target may have at the offsets from `first` to `end`."""
         return max(end - first, 0)
 
-    def _look_for_records_of_topic(self, topic_partition: TopicPartition) -> None:
-        """Check all partitions of the topic: with repartitioning, records may be in any of them."""
-        topic, others = topic_partition.topic, self._target_partitions(topic_partition)
-        if topic not in self._new_topics:
-            bounds = self._cluster.bounds(others)
-            # After the bounds: a mirror that begins a partition saves its map before it sends.
-            is_known = any(len(self._offsets.peek(one)) for one in others)
-            self._new_topics[topic] = {} if is_known else bounds
-        self._look_for_records(topic_partition, self._new_topics[topic])
-
-    def _look_for_records(
-        self, topic_partition: TopicPartition, bounds: Mapping[TopicPartition, tuple[int, int]]
-    ) -> None:
-        for one, (start, end) in bounds.items():
-            if end > start:
-                self._meet_unknown_records(
-                    topic_partition,
-                    (start, end),
-                    f"{self._cluster.at_target(one)} has offsets {start} to {end - 1} at the target, and the offset "
-                    "map has no entry of this source about them: expected an empty partition, or --append",
-                )
-
-    def _meet_unknown_records(
-        self, topic_partition: TopicPartition, offsets: tuple[int, int], message: str
-    ) -> None:
-        self._unknown_records[topic_partition] = offsets
-        if not self._appends:
-            raise PartitionError(message)
-
     def take_unknown_records(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        self._new_topics.clear()  # from now on they have records of this mirror
-        taken, self._unknown_records = self._unknown_records, {}
-        return taken
+        return self._unknown_records.take()
 
     def take(self, topic_partition: TopicPartition, run: BatchRun) -> None:
         partition = self._partitions[topic_partition]
