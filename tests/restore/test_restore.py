@@ -193,7 +193,26 @@ def test_restore_when_brokers_refuse_a_given_property_then_no_topic_is_created(
     assert not (new.broker.log_dir / f"{topic}-0").exists()
 
 
-def test_restore_when_brokers_refuse_the_retention_of_the_source_then_no_records_are_deleted(
+def test_restore_when_a_topic_has_fewer_replicas_than_must_be_in_sync_then_the_property_is_refused(
+    new: Cluster, topic: str, tmp_path: Path
+) -> None:
+    put_log(tmp_path / f"{topic}-0", batches(0, 10))
+    given = ("--topic-config", "min.insync.replicas=3", "--replication-factor", "1")
+    for options in (("--dry-run",), ()):
+        outcome = restore(tmp_path, new, *given, *options)
+        assert outcome.status == 2
+        line = outcome.errors.splitlines()[-1]
+        assert line.endswith(f"for topic {topic}: expected at most the number of replicas, 1, found 3")
+    assert not (new.broker.log_dir / f"{topic}-0").exists()
+    update_topic_configs(tmp_path, lambda _: {topic: TopicConfig(1, {"min.insync.replicas": "2"})})
+    reason = "expected at most the number of replicas, 1, found 2"
+    for options in (("--replication-factor", "1", "--dry-run"), ()):  # the default is known at the end only
+        outcome = restore(tmp_path, new, *options)
+        assert outcome.status == 0, outcome.errors
+        assert outcome.summary["topics"][0]["refused_configs"] == {"min.insync.replicas": reason}
+
+
+def test_restore_when_brokers_refuse_the_retention_of_the_source_then_it_stays_unlimited(
     new: Cluster, topic: str, tmp_path: Path
 ) -> None:
     put_log(tmp_path / f"{topic}-0", batches(0, 10))

@@ -118,7 +118,7 @@ class Restore:
     def _ensure_settings_accepted(self) -> None:
         for plan in self.topics:
             given = self._options.topic_settings.applied(plan.target, {})
-            for name in given.keys() & plan.refused.keys():
+            for name in sorted(given.keys() & plan.refused.keys()):
                 raise RestoreError(
                     f"--topic-config {name}={given[name]}: {self._cluster.address} refuses it for topic {plan.target}: "
                     f"{plan.refused[name]}"

@@ -93,6 +93,7 @@ class TargetOfRestore:
         if len(by_target) < len(topics):
             self._names.ensure_distinct(topics)
         there = self._cluster.partition_counts(by_target)
+        replicas_there = self._cluster.replication_factors(there)
         plans = []
         for target, topic in sorted(by_target.items()):
             wanted = topics[topic]
@@ -109,6 +110,9 @@ class TargetOfRestore:
             )
             throttles = sorted(wanted.configs.keys() & THROTTLED_REPLICAS)
             refused |= dict.fromkeys(throttles, "it names brokers of the old cluster")
+            replicas = replicas_there.get(target, self._replication_factor)
+            if replicas > 0:  # else brokers choose it when they create the topic
+                _refuse_replicas(accepted, refused, replicas)
             plans.append(TopicPlan(topic, target, partitions, accepted, refused, is_there=target in there))
         return plans
 
@@ -167,11 +171,7 @@ class TargetOfRestore:
         accept it: values, or None for the default of brokers.
         """
         final, refused = dict(plan.configs), dict(plan.refused)
-        replicas = self._cluster.replication_factors([plan.target]).get(plan.target, 0)
-        least = final.get(_REPLICAS, "0")
-        if least.isdecimal() and int(least) > replicas:
-            refused[_REPLICAS] = f"{least} is more than the {replicas} replicas of the topic"
-            del final[_REPLICAS]
+        _refuse_replicas(final, refused, self._cluster.replication_factors([plan.target]).get(plan.target, 0))
         kept: dict[str, str | None] = {}
         if plan.has_retention:
             unset = [name for name in RETENTION if name not in retention and name not in refused]
@@ -222,6 +222,14 @@ class TargetOfRestore:
                 raise RestoreError(f"topic {target}: {error}") from None
             else:
                 return accepted, refused
+
+
+def _refuse_replicas(configs: dict[str, str], refused: dict[str, str], replicas: int) -> None:
+    """Move `min.insync.replicas` from the properties to the refused ones if a topic has fewer replicas."""
+    least = configs.get(_REPLICAS, "0")
+    if least.isdecimal() and int(least) > replicas:
+        refused[_REPLICAS] = f"expected at most the number of replicas, {replicas}, found {least}"
+        del configs[_REPLICAS]
 
 
 def _named(message: str, configs: Iterable[str]) -> str | None:
