@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -121,6 +122,26 @@ def test_payload_when_its_columns_take_far_more_memory_than_its_bytes_then_is_an
     assert second.startswith(f"payloads of {len(large)} bytes: expected columns of at most ")
 
 
+def test_payloads_when_each_has_another_schema_then_one_limit_holds_for_their_columns() -> None:
+    """The columns of 16,384 items take 127 MiB."""
+    reader, _, _ = NESTED["avro"]
+    payload = b"\x80\x80\x02" + bytes(16_384) + b"\0"
+    rows = [b"\0" + number.to_bytes(4, "big") + payload for number in (1, 2, 3)]
+    decoder = Decoding(value="avro", schemas=_Documented(), reader_schema=reader).decoder(["offset", "value"])
+    parts = [decoded for _, decoded in decoder.decode_parts(batch(rows))]
+    assert [part.column("offset").to_pylist() for part in parts] == [[100], [101, 102]]
+    for part in parts:
+        assert part.column("value_error").null_count == part.num_rows
+        assert pc.list_value_length(part.column("value").field("a")).unique().to_pylist() == [16_384]
+
+
+class _Documented(_Source):
+    """Has the same schema with another text for each id."""
+
+    def schema(self, schema_id: SchemaId, kind: SchemaKind) -> Schema:
+        return Schema("AVRO", json.dumps({**NESTED_AVRO, "doc": str(schema_id)}))
+
+
 @pytest.mark.parametrize("framing", ["confluent", "confluent-headers", "none"])
 @pytest.mark.parametrize("logical", [False, True])
 def test_avro_bytes_when_framed_by_confluent_then_have_no_length(
@@ -152,6 +173,7 @@ def test_avro_bytes_when_framed_by_confluent_then_have_no_length(
 WITHOUT_PANDAS = """
 import json, sys
 import pyarrow as pa
+import pyarrow.compute as pc
 import kafkafmt as kf
 from kafkafmt.decode import Decoding, Schema, SchemaFiles
 

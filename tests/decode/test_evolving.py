@@ -144,3 +144,19 @@ def test_given_type_when_it_has_many_fields_that_items_lack_then_their_memory_is
     assert error.endswith("of 300004 bytes: expected columns of at most 278035584 bytes in all; found more")
     few = decode(decoding, batch([b"\x02\x00\x00", b"\x00"]))
     assert few.column("value_error").to_pylist() == [None, None]
+
+
+def test_given_type_when_its_fields_are_wider_than_those_of_items_then_their_memory_is_limited() -> None:
+    """The booleans of 40,000 items take 10 MiB, and 310 MiB as integers."""
+    names = [f"f{number}" for number in range(1000)]
+    fields = [{"name": name, "type": "boolean"} for name in names]
+    items = {"type": "array", "items": ["null", {"type": "record", "name": "Item", "fields": fields}]}
+    schema = Schema(
+        "AVRO", json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": items}]})
+    )
+    kind = pa.struct([("x", pa.list_(pa.struct([(name, pa.int64()) for name in names])))])
+    decoding = Decoding(value="avro", schemas=schema, reader_schema=kind)
+    decoded = decode(decoding, batch([b"\x80\xf1\x04" + bytes(40_000) + b"\x00"]))
+    (error,) = decoded.column("value_error").to_pylist()
+    assert error is not None
+    assert error.endswith("of 40004 bytes: expected columns of at most 269715584 bytes in all; found more")

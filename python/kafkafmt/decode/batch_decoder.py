@@ -14,6 +14,7 @@ import pyarrow as pa
 from kafkafmt._util.names import some_names
 from kafkafmt.columns.arrow import text_array
 from kafkafmt.columns.read import arrow_schema
+from kafkafmt.decode.arrays import ColumnBudget
 from kafkafmt.decode.binary_rows import BinaryRows, binary_rows
 from kafkafmt.decode.evolving import EvolvingDecoder
 from kafkafmt.decode.fields import lacking_fields
@@ -73,13 +74,17 @@ class ColumnDecoder:
     def decode(self, column: pa.Array, headers: pa.Array | None) -> DecodedPayloads:
         """Decode the payloads of a column. Null stays null.
 
-        Raises OverflowError if the values of several payloads do not fit into one column.
+        The columns of all writers have the limit of one. Those of a writer are counted when they are complete, so they
+        may take as many bytes once more until then.
+
+        Raises OverflowError if the values of several payloads do not fit into one column, or take too many bytes.
         """
         frames = self._by_decoder(frames_of(column, headers, self.side, self.framing, self.format))
         count = len(column)
         errors = dict(frames.errors)
         parts = []
         payloads = frames.payloads
+        budget = ColumnBudget(payloads)
         groups = rows_of_groups(frames.groups, len(frames.writers))
         for writer, rows in zip(frames.writers, groups, strict=True):
             if not len(rows):
@@ -98,6 +103,8 @@ class ColumnDecoder:
                     raise
                 errors[int(rows[0])] = str(error)
                 continue
+            if len(rows) < count:  # else the decoder has counted them
+                budget.take(decoded.array.nbytes)
             parts.append((rows, decoded.array))
             errors.update((int(rows[index]), message) for index, message in decoded.errors.items())
         return DecodedPayloads(in_row_order(self.type, parts, count), errors)

@@ -42,7 +42,9 @@ class EvolvingDecoder:
         """Decode payloads, and bring them to the type. Raises OverflowError if the columns take too many bytes."""
 
         def brought(found: pa.Array) -> pa.Array:
-            return evolved(found, self.type, nulls=partial(_counted_nulls, ColumnBudget(payloads)))
+            budget = ColumnBudget(payloads)
+            budget.take(found.nbytes)
+            return evolved(found, self.type, budget=budget)
 
         decoded = self._decoder.decode(payloads)
         array = decoded.array
@@ -58,9 +60,10 @@ class EvolvingDecoder:
         return DecodedPayloads(brought(array.take(number_array(pa.int64(), places, valid))), errors)
 
 
-def _counted_nulls(budget: ColumnBudget, count: int, kind: pa.DataType) -> pa.Array:
+def _nulls(count: int, kind: pa.DataType, budget: ColumnBudget | None) -> pa.Array:
     """Return nulls. They take no bytes of a payload, and one that has many items could take any memory."""
-    budget.take(count * pa.nulls(_SAMPLED_NULLS, kind).nbytes // _SAMPLED_NULLS)
+    if budget is not None:
+        budget.take(count * pa.nulls(_SAMPLED_NULLS, kind).nbytes // _SAMPLED_NULLS)
     return pa.nulls(count, kind)
 
 
@@ -68,24 +71,25 @@ def evolved(
     array: pa.Array,
     kind: pa.DataType,
     convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
-    nulls: Callable[[int, pa.DataType], pa.Array] = pa.nulls,
+    budget: ColumnBudget | None = None,
 ) -> pa.Array:
     """Return an array as another type. Raises one of MISFITS if a value does not fit.
 
     convert: how the arrays in a nested one become others; None for this function.
-    nulls: makes the values of fields that the array lacks.
+    budget: counts the nulls of fields that the array lacks, and the results of casts. Only offsets that become those of
+        a large list are not counted: they take twice the bytes of those that the array has.
     """
-    convert = convert or partial(evolved, nulls=nulls)
+    convert = convert or partial(evolved, budget=budget)
     if array.type == kind:
         return array
     if pa.types.is_null(array.type):
-        return nulls(len(array), kind)
+        return _nulls(len(array), kind, budget)
     if pa.types.is_struct(array.type) and pa.types.is_struct(kind):
         names = {field.name: place for place, field in enumerate(array.type)}
         children = [
             convert(array.field(names[field.name]), field.type)
             if field.name in names
-            else nulls(len(array), field.type)
+            else _nulls(len(array), field.type, budget)
             for field in kind
         ]
         mask = array.is_null() if array.null_count else None
@@ -101,6 +105,8 @@ def evolved(
         keys, items = convert(whole.keys, kind.key_type), convert(whole.items, kind.item_type)
         return pa.MapArray.from_arrays(whole.offsets, keys, items, mask=mask).cast(kind)
     result = array.cast(kind)
+    if budget is not None:
+        budget.take(result.nbytes)
     if pa.types.is_floating(kind):
         _ensure_finite(array, result)
     return result
