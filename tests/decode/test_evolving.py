@@ -10,7 +10,7 @@ import pytest
 
 from decode.rows import batch
 from decode.test_decoding import decode
-from kafkafmt.decode import Decoding, Schema
+from kafkafmt.decode import Decoding, Schema, evolving
 from kafkafmt.decode.evolving import evolved
 
 
@@ -104,6 +104,24 @@ def test_given_type_when_only_items_of_lists_do_not_fit_it_then_empty_lists_do()
     decoded = decode(decoding, batch([b"\x00", b"\x02\x02\x02a\x02\x00\x00"]))
     assert decoded.column("value").to_pylist() == [{"x": []}, None]
     assert [error is None for error in decoded.column("value_error").to_pylist()] == [True, False]
+
+
+def test_given_type_when_one_of_many_items_does_not_fit_it_then_it_is_found_in_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = []
+    rows = evolving._rows
+    monkeypatch.setattr(evolving, "_rows", lambda *range_of: (steps.append(1), rows(*range_of))[1])
+    item = {"type": "record", "name": "Item", "fields": [{"name": "y", "type": "long"}]}
+    field = {"name": "x", "type": {"type": "array", "items": ["null", item]}}
+    schema = Schema("AVRO", json.dumps({"type": "record", "name": "R", "fields": [field]}))
+    kind = pa.struct([("x", pa.list_(pa.struct([("y", pa.int32())])))])
+    decoding = Decoding(value="avro", schemas=schema, reader_schema=kind)
+    payload = b"\x82\x80\x02" + bytes(16384) + b"\x02" + b"\x80\x80\x80\x80\x80\x80\x01" + b"\x00"
+    decoded = decode(decoding, batch([payload]))
+    (error,) = decoded.column("value_error").to_pylist()
+    assert "field x[].y: expected a value of type int32; found " in error
+    assert len(steps) < 100
 
 
 MANY_FIELDS = [(f"f{number}", pa.int64()) for number in range(400)]

@@ -314,11 +314,27 @@ def test_command_when_the_target_size_is_small_then_no_file_is_much_larger(tmp_p
 def test_conform_when_milliseconds_do_not_fit_into_microseconds_then_is_refused() -> None:
     batch = pa.record_batch({"time": pa.array([2**62], pa.timestamp("ms"))})
     with pytest.raises(ExportError, match="column 'time': cannot convert"):
-        conform(batch, pa.schema([("time", pa.timestamp("us"))]))
+        list(conform(batch, pa.schema([("time", pa.timestamp("us"))])))
     nanoseconds = pa.record_batch({"time": pa.array([1999], pa.timestamp("ns"))})
-    assert conform(nanoseconds, pa.schema([("time", pa.timestamp("us"))]))["time"].cast(
-        pa.int64()
-    ).to_pylist() == [1]
+    (found,) = conform(nanoseconds, pa.schema([("time", pa.timestamp("us"))]))
+    assert found["time"].cast(pa.int64()).to_pylist() == [1]
+
+
+def test_conform_when_items_lack_many_fields_of_the_table_then_the_memory_is_limited() -> None:
+    """The missing fields of 50,000 items take 153 MiB."""
+    item = pa.struct([("f0", pa.int64())])
+    schema = pa.schema(
+        [("x", pa.list_(pa.field("element", pa.struct([(f"f{n}", pa.int64()) for n in range(400)]))))]
+    )
+
+    def rows(count: int, items: int) -> pa.RecordBatch:
+        offsets = pa.array([items * number for number in range(count + 1)], pa.int32())
+        return pa.record_batch({"x": pa.ListArray.from_arrays(offsets, pa.nulls(items * count, item))})
+
+    assert [part.num_rows for part in conform(rows(1, 50_000), schema)] == [1]
+    assert [part.num_rows for part in conform(rows(3, 50_000), schema)] == [1, 1, 1]
+    with pytest.raises(ExportError, match=r"one row with fields that it lacks in the table: .* at most "):
+        list(conform(rows(1, 100_000), schema))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
@@ -487,7 +503,7 @@ def test_conform_when_types_are_nested_then_fields_are_found_by_name_and_values_
         {"struct": found, "list": [found], "fixed": [found, None], "map": [("k", found)]},
         dict.fromkeys(schema.names),
     ]
-    assert conform(batch, schema).to_pylist() == rows
-    assert conform(batch.slice(1), schema).to_pylist() == rows[1:]
+    assert [part.to_pylist() for part in conform(batch, schema)] == [rows]
+    assert [part.to_pylist() for part in conform(batch.slice(1), schema)] == [rows[1:]]
     with pytest.raises(ExportError, match="column 'struct': cannot convert"):
-        conform(pa.record_batch({"struct": pa.array([{"y": 2**40}], inner)}), schema)
+        list(conform(pa.record_batch({"struct": pa.array([{"y": 2**40}], inner)}), schema))

@@ -17,10 +17,10 @@ MISFITS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 class ColumnBudget:
-    """The bytes that the columns of some payloads may take: see `max_column_bytes`."""
+    """The bytes that the columns of payloads of `payload_bytes` in all may take: see `max_column_bytes`."""
 
-    def __init__(self, payloads: Payloads) -> None:
-        self._payload_bytes = int((payloads.ends - payloads.starts).sum())
+    def __init__(self, payload_bytes: int) -> None:
+        self._payload_bytes = payload_bytes
         self._column_bytes = 0
 
     def take(self, size: int) -> None:

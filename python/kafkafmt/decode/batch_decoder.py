@@ -84,7 +84,7 @@ class ColumnDecoder:
         errors = dict(frames.errors)
         parts = []
         payloads = frames.payloads
-        budget = ColumnBudget(payloads)
+        budget = ColumnBudget(payloads.size_in_bytes)
         groups = rows_of_groups(frames.groups, len(frames.writers))
         for writer, rows in zip(frames.writers, groups, strict=True):
             if not len(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,11 +40,12 @@ class EvolvingDecoder:
 
     def decode(self, payloads: Payloads) -> DecodedPayloads:
         """Decode payloads, and bring them to the type. Raises OverflowError if the columns take too many bytes."""
+        size = payloads.size_in_bytes
 
-        def brought(found: pa.Array) -> pa.Array:
-            budget = ColumnBudget(payloads)
+        def brought(found: pa.Array, kind: pa.DataType = self.type) -> pa.Array:
+            budget = ColumnBudget(size)
             budget.take(found.nbytes)
-            return evolved(found, self.type, budget=budget)
+            return evolved(found, kind, budget=budget)
 
         decoded = self._decoder.decode(payloads)
         array = decoded.array
@@ -53,7 +54,7 @@ class EvolvingDecoder:
         except MISFITS:
             errors = dict(decoded.errors)
         for row in chunk_error_rows(len(array), lambda start, end: brought(_rows(array, start, end))):
-            errors[row] = _misfit(_rows(array, row, row + 1), self.type, "")
+            errors[row] = _misfit(_rows(array, row, row + 1), self.type, "", brought)
         places = np.arange(len(array))
         valid = np.ones(len(array), np.bool_)
         valid[list(errors)] = False
@@ -97,11 +98,11 @@ def evolved(
             return array.cast(kind)
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if _is_list(array.type) and _is_list(kind):
-        whole, mask = _from_offset_zero(array)
+        whole, mask = _unsliced(array)
         items = convert(whole.values, kind.value_type)
         return type(whole).from_arrays(whole.offsets, items, mask=mask).cast(kind)
     if pa.types.is_map(array.type) and pa.types.is_map(kind):
-        whole, mask = _from_offset_zero(array)
+        whole, mask = _unsliced(array)
         keys, items = convert(whole.keys, kind.key_type), convert(whole.items, kind.item_type)
         return pa.MapArray.from_arrays(whole.offsets, keys, items, mask=mask).cast(kind)
     result = array.cast(kind)
@@ -142,36 +143,39 @@ def _rows(array: pa.Array, start: int, end: int) -> pa.Array:
     return array.take(number_array(pa.int64(), np.arange(start, end)))
 
 
-def _misfit(row: pa.Array, kind: pa.DataType, path: str) -> str:
+def _misfit(
+    row: pa.Array, kind: pa.DataType, path: str, bring: Callable[[pa.Array, pa.DataType], pa.Array]
+) -> str:
     """Return what in one value, or in the items of an array, cannot be brought to a type: its field, and what it is."""
+    parts: Iterable[tuple[pa.Array, pa.DataType, str]] = ()
     if pa.types.is_struct(row.type) and pa.types.is_struct(kind):
         parts = [
-            (part, field.type, f"{path}.{field.name}" if path else field.name)
+            (row.field(field.name), field.type, f"{path}.{field.name}" if path else field.name)
             for field in kind
             if row.type.get_field_index(field.name) >= 0
-            for part in [row.field(field.name)]
         ]
     elif _is_list(row.type) and _is_list(kind):
         items = row.flatten()
-        parts = [
-            (_rows(items, place, place + 1), kind.value_type, f"{path}[]") for place in range(len(items))
-        ]
-    else:
-        parts = []
+        found = chunk_error_rows(
+            len(items), lambda start, end: bring(_rows(items, start, end), kind.value_type)
+        )
+        parts = ((_rows(items, place, place + 1), kind.value_type, f"{path}[]") for place in found)
     for part, part_kind, part_path in parts:
         try:
-            evolved(part, part_kind)
+            bring(part, part_kind)
         except MISFITS:
-            return _misfit(part, part_kind, part_path)
+            return _misfit(part, part_kind, part_path, bring)
     place = f"field {path}: " if path else ""
     shown = row.to_string(indent=0, skip_new_lines=True)[1:-1]
     shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
     return f"{place}expected a value of type {kind}; found {shown}"
 
 
-def _from_offset_zero(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    """Return a list or map array that is no slice, as `from_arrays` wants it, and which entries are null."""
-    whole = pa.concat_arrays([array.slice(0, 0), array]) if array.offset else array
+def _unsliced(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Return a list or map array with its own items only, as `from_arrays` wants it, and which entries are null."""
+    items = array.keys if pa.types.is_map(array.type) else array.values
+    is_slice = array.offset or (len(array.offsets) and array.offsets[-1].as_py() < len(items))
+    whole = pa.concat_arrays([array.slice(0, 0), array]) if is_slice else array
     return whole, whole.is_null() if whole.null_count else None
 
 

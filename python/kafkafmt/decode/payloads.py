@@ -89,6 +89,11 @@ class Payloads(NamedTuple):
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def size_in_bytes(self) -> int:
+        """The sum of the lengths of all payloads."""
+        return int((self.ends - self.starts).sum())
+
 
 class DecodedPayloads(NamedTuple):
     """A value for each of some payloads, in their order.

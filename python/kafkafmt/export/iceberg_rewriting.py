@@ -89,7 +89,8 @@ def rewrite(
                 own = is_kept[first : first + batch.num_rows]
                 first += batch.num_rows
                 batch = batch.filter(pa.array(own))
-            writer.write(conform(batch, state.schema))
+            for conformed in conform(batch, state.schema):
+                writer.write(conformed)
         return writer.close()
     except BaseException:
         writer.abort()
@@ -131,7 +132,8 @@ def merged_files(
         deleted = latest.column(DELETED).to_numpy()
         rows = latest.filter(pa.array(~(deleted | is_stale))).drop_columns([DELETED])
         for batch in rows.to_batches():
-            writer.write(conform(batch, state.schema))
+            for conformed in conform(batch, state.schema):
+                writer.write(conformed)
         return [*added, *writer.close()], removed
     except BaseException:
         writer.abort()

@@ -5,12 +5,14 @@ Types that tables do not know are replaced by wider ones that every format has. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from kafkafmt.columns.read import COLUMNS
+from kafkafmt.decode.arrays import ColumnBudget
 from kafkafmt.decode.evolving import evolved
 from kafkafmt.export.errors import ExportError, SchemaConflictError
 
@@ -252,11 +254,28 @@ def _holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
     return wide == narrow or wide in _WIDER.get(narrow, ())
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with exactly the columns of a schema: those that the batch lacks are null.
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch with exactly the columns of a schema: those that the batch lacks are null.
 
-    Nanoseconds are cut to microseconds. Raises ExportError for a value that the type of the table cannot hold.
+    Nanoseconds are cut to microseconds. The rows are in halves if nulls and casts in nested columns would take more
+    than 256 MiB: items of lists that lack fields take few bytes of a payload.
+
+    Raises ExportError for a value that the type of the table cannot hold, and for a row that would take more.
     """
+    middle = batch.num_rows // 2
+    budget = ColumnBudget(0 if middle else batch.nbytes)
+    try:
+        conformed = _conformed(batch, schema, budget)
+    except OverflowError as error:
+        if not middle:
+            raise ExportError(f"one row with fields that it lacks in the table: {error}") from error
+        yield from conform(batch[:middle], schema)
+        yield from conform(batch[middle:], schema)
+    else:
+        yield conformed
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, budget: ColumnBudget) -> pa.RecordBatch:
     arrays: list[Any] = []
     positions = {name: number for number, name in enumerate(batch.schema.names)}
     for field in schema:
@@ -267,7 +286,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         array = batch.column(position)
         if array.type != field.type:
             try:
-                array = _cast(array, field.type)
+                array = _cast(array, field.type, budget)
             except pa.ArrowException as error:
                 raise ExportError(
                     f"column {field.name!r}: cannot convert {array.type} to {field.type}: {error}"
@@ -276,9 +295,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast(array: pa.Array, kind: pa.DataType, budget: ColumnBudget) -> pa.Array:
     if isinstance(array.type, pa.BaseExtensionType):
-        return _cast(array.storage, kind)
+        return _cast(array.storage, kind, budget)
     if pa.types.is_duration(array.type):
         return array.view(pa.int64())
     if pa.types.is_time(array.type) and pa.types.is_int64(kind):
@@ -288,7 +307,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
             pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
         ):
             array = array.cast(pa.list_(array.type.value_type))
-        return evolved(array, kind, _cast)
+        return evolved(array, kind, partial(_cast, budget=budget), budget)
     is_cut = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
     is_cut |= pa.types.is_time(kind)
     return array.cast(kind, safe=False) if is_cut else evolved(array, kind)

@@ -57,7 +57,8 @@ class ExportTask:
                 marks = DELETED in layout.schema.names
                 for batch in read_with_deleted(part) if marks else part.read():
                     rows = flatten_batch(batch) if layout.flattened else batch
-                    writer.write(conform(rows, layout.schema))
+                    for conformed in conform(rows, layout.schema):
+                        writer.write(conformed)
                 if progress is not None:
                     progress(part.size_in_bytes)
             return writer.close()

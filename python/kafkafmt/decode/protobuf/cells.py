@@ -26,7 +26,7 @@ class Run:
     budget: ColumnBudget = field(init=False)
 
     def __post_init__(self) -> None:
-        self.budget = ColumnBudget(self.payloads)
+        self.budget = ColumnBudget(self.payloads.size_in_bytes)
 
     def fail(self, cells: Cells, cell: int, path: str, problem: str) -> None:
         """Add an error to the payload of a message, at its first byte."""
