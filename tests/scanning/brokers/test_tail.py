@@ -1,17 +1,18 @@
-"""A tail of a cluster whose topics disappear. The brokers are stand-ins."""
+"""A tail of a cluster whose topics disappear, for good or for a moment. The brokers are stand-ins."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
 
 import kafkafmt as kf
 from kafkafmt.scanning.brokers import source
+from kafkafmt.scanning.brokers.listing import Attempts
 from kafkafmt.scanning.data_loss import DataLossError
 
-ORDERS = kf.TopicPartition("orders", 0)
+ORDERS, USERS = kf.TopicPartition("orders", 0), kf.TopicPartition("users", 0)
 
 
 class Brokers:
@@ -38,6 +39,11 @@ class Brokers:
         pass
 
 
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "Attempts", lambda: Attempts(interval_seconds=0))
+
+
 @pytest.mark.parametrize(
     ("path", "arguments"),
     [("/orders", {}), ("/ord*", {}), ("", {}), ("", {"partitions": [ORDERS]})],
@@ -55,3 +61,29 @@ def test_tail_when_its_topic_is_deleted_then_one_line_says_what_is_lost(
         next(tail)
     with pytest.raises(kf.ScanError, match="no topic"):
         kf.scan(f"kafka://localhost:1{path}", **arguments).ranges()
+
+
+class StaleBrokers(Brokers):
+    """Brokers of which some do not know a partition, or its end, for a moment. answers: what each listing has."""
+
+    answers: list[Mapping[kf.TopicPartition, int]]
+
+    def partitions(self, topics: Collection[str] | None) -> list[kf.TopicPartition]:
+        return sorted(self.answers[0])
+
+    def ends(self, partitions: Iterable[kf.TopicPartition]) -> dict[kf.TopicPartition, int]:
+        return dict(self.answers.pop(0))
+
+
+@pytest.mark.parametrize("stale", [{USERS: 5}, {ORDERS: 3, USERS: 5}], ids=["partition", "end"])
+def test_tail_when_a_listing_lacks_a_known_partition_or_its_end_then_it_is_asked_for_again(
+    stale: Mapping[kf.TopicPartition, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = {ORDERS: 5, USERS: 5}
+    monkeypatch.setattr(source, "SourceBrokers", StaleBrokers)
+    monkeypatch.setattr(StaleBrokers, "answers", [whole, stale, whole], raising=False)
+    scan = kf.scan("kafka://localhost:1")
+    assert list(scan.tail(seconds=0)) == []
+    assert StaleBrokers.answers == []
+    monkeypatch.setattr(StaleBrokers, "answers", [stale, whole])
+    assert scan.present_ends() == whole

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from kafkafmt.scanning.brokers.listing import Attempts
 from kafkafmt.scanning.brokers.options import BrokerOptions
 from kafkafmt.scanning.data_loss import DataLossError
 from kafkafmt.spark.kafka import offset_stream
-from kafkafmt.spark.kafka.listing import Attempts
 from kafkafmt.spark.kafka.offset_stream import KafkaStream
 from kafkafmt.spark.kafka.options import KafkaReadOptions
 from kafkafmt.spark.kafka.records import streaming

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkafmt._util.names import found_in_words, some_names
 from kafkafmt.columns.read import arrow_schema
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.listing import Attempts, list_logs
 from kafkafmt.scanning.brokers.options import BrokerOptions
 from kafkafmt.scanning.brokers.records import FETCH_BYTES, read_ranges
 from kafkafmt.scanning.brokers.runs import PartitionRange
@@ -68,7 +69,8 @@ class BrokerSource:
     partitions: those that are read; None for all of the topics. start, end: timestamps in milliseconds; None for those
     of the partitions. batch_bytes: about the size of an Arrow batch. has_answered: whether the brokers have answered
     before. If they are unavailable later, the source waits longer for them, and topics and partitions may be missing.
-    followed: those of the partitions that a tail reads; None for all.
+    followed: those of the partitions that a tail reads; None for all. known: the next offsets of a tail. Logs that a
+    listing lacks, or that end before, are listed again before they count as deleted or truncated.
     """
 
     options: BrokerOptions
@@ -79,6 +81,7 @@ class BrokerSource:
     batch_bytes: int
     has_answered: bool = False
     followed: frozenset[TopicPartition] | None = None
+    known: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
         """Return the offsets of the partitions. The first call fixes them.
@@ -108,7 +111,7 @@ class BrokerSource:
     def refreshed(self, read: Mapping[TopicPartition, int], *, has_new: bool) -> BrokerSource:
         """Return the source as it is now, without bounds of time. has_new: it has partitions that `read` lacks."""
         followed = None if has_new else frozenset(read)
-        return replace(self, start=None, end=None, has_answered=True, followed=followed)
+        return replace(self, start=None, end=None, has_answered=True, followed=followed, known=dict(read))
 
     def tasks(
         self, ranges: Mapping[TopicPartition, OffsetRange], columns: Sequence[str], split_bytes: int
@@ -145,10 +148,8 @@ class BrokerSource:
     def _found(self) -> _Found:
         bootstrap_ms = None if self.has_answered else _BOOTSTRAP_MS
         with closing(SourceBrokers(self.options, bootstrap_ms)) as cluster:
-            partitions = [
-                one for one in self._partitions(cluster) if self.followed is None or one in self.followed
-            ]
-            first, last = cluster.beginnings(partitions), cluster.ends(partitions)
+            first, last = list_logs(cluster, self._followed_partitions, self.known, Attempts())
+            partitions = sorted(last)
             starts = {} if self.start is None else cluster.at_timestamp(partitions, self.start)
             ends = {} if self.end is None else cluster.at_timestamp(partitions, self.end)
             sizes = cluster.stored_bytes(partitions)
@@ -158,6 +159,9 @@ class BrokerSource:
             stop = last[one] if end is None else min(end, last[one])
             ranges[one] = OffsetRange(stop if start is None else min(start, stop), stop)
         return _Found(ranges, {one: size / max(1, last[one] - first[one]) for one, size in sizes.items()})
+
+    def _followed_partitions(self, cluster: SourceBrokers) -> list[TopicPartition]:
+        return [one for one in self._partitions(cluster) if self.followed is None or one in self.followed]
 
     def _partitions(self, cluster: SourceBrokers) -> list[TopicPartition]:
         found = set(cluster.partitions(self.topics.names)) if self.topics.names else set()

@@ -12,10 +12,10 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.listing import Attempts, list_logs
 from kafkafmt.scanning.brokers.runs import PartitionRange
 from kafkafmt.scanning.brokers.splitting import cut_ranges
 from kafkafmt.scanning.selection import LATEST, Bound, ensure_all_named
-from kafkafmt.spark.kafka.listing import Attempts, list_logs
 from kafkafmt.spark.kafka.reading import RangeTask
 from kafkafmt.spark.source.options import UNLIMITED, Amount
 from kafkafmt.spark.stream_offsets import Losses, Offsets
@@ -127,7 +127,7 @@ class KafkaStream:
         """List the offsets of the logs. known: what was listed before. Partitions that were deleted are not awaited."""
         awaited = {one: offset for one, offset in known.items() if one not in self._deleted}
         subscription = self._options.subscription
-        self._first, self._ends = list_logs(self._cluster, subscription, awaited, Attempts())
+        self._first, self._ends = list_logs(self._cluster, subscription.find, awaited, Attempts())
         self._deleted = known.keys() - self._ends.keys()
         self._listed_for = None
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from kafkafmt._util.options import Option, Options
 from kafkafmt._util.sizes import size_text
 from kafkafmt.scanning.brokers.clients import ClientConfig
+from kafkafmt.scanning.brokers.listing import Attempts
 from kafkafmt.scanning.brokers.options import DEFAULT_POLL_TIMEOUT_MS, BrokerOptions
 from kafkafmt.scanning.options import DEFAULT_BATCH_BYTES
 from kafkafmt.scanning.selection import EARLIEST, LATEST, TopicSelection
 from kafkafmt.spark.kafka.clients import parse_consumers
-from kafkafmt.spark.kafka.listing import Attempts
 from kafkafmt.spark.kafka.options import (
     NAMES,
     SELECTION_OPTIONS,

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkafmt.scanning.brokers.cluster import SourceBrokers
+from kafkafmt.scanning.brokers.listing import list_logs
 from kafkafmt.scanning.brokers.runs import PartitionRange
-from kafkafmt.spark.kafka.listing import list_logs
 from kafkafmt.spark.kafka.reading import RangeTask
 from kafkafmt.spark.kafka.records.bounds import in_logs
 from kafkafmt.spark.kafka.records.options import RecordReadOptions
@@ -139,7 +139,7 @@ class RecordStream:
     def _list(self, known: Offsets) -> None:
         """List the offsets of the logs. known: what was listed before."""
         options = self._options
-        self._first, self._ends = list_logs(self._cluster, options.subscription, known, options.attempts)
+        self._first, self._ends = list_logs(self._cluster, options.subscription.find, known, options.attempts)
         self._listed_for = None
 
     def _first_offset(self, one: TopicPartition, wanted: int | None) -> int:

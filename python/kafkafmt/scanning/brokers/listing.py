@@ -1,4 +1,4 @@
-"""List the offsets of the logs that a stream reads.
+"""List the offsets of logs that are read again and again.
 
 A broker that has not got the newest metadata does not know a new partition. So a missing partition may exist.
 """
@@ -6,12 +6,13 @@ A broker that has not got the newest metadata does not know a new partition. So 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kafkafmt.scanning.brokers.cluster import SourceBrokers
-    from kafkafmt.spark.kafka.subscription import Subscription
-    from kafkafmt.spark.stream_offsets import Offsets
+    from kafkafmt.scanning.data_loss import Offsets
+    from kafkafmt.types import TopicPartition
 
 
 class Attempts(NamedTuple):
@@ -29,16 +30,19 @@ class LogOffsets(NamedTuple):
 
 
 def list_logs(
-    cluster: SourceBrokers, subscription: Subscription, known: Offsets, attempts: Attempts
+    cluster: SourceBrokers,
+    find: Callable[[SourceBrokers], Collection[TopicPartition]],
+    known: Offsets,
+    attempts: Attempts,
 ) -> LogOffsets:
-    """Return the offsets of the selected partitions. Raises BrokerError.
+    """Return the offsets of the partitions that `find` returns. Raises BrokerError.
 
     If a known partition is missing, or its end is below the known offset, it lists them again.
     """
     for attempt in range(attempts.times):
         if attempt:
             time.sleep(attempts.interval_seconds)
-        partitions = subscription.find(cluster)
+        partitions = find(cluster)
         found = LogOffsets(cluster.beginnings(partitions), cluster.ends(partitions))
         if all(found.ends.get(one, -1) >= offset for one, offset in known.items()):
             break
