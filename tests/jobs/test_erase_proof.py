@@ -224,6 +224,55 @@ def test_erasure_when_killed_after_publication_and_the_next_command_is_another_t
     assert erase("src", "orders", "skip").exit_code == 0
 
 
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_erasure_when_killed_after_publication_and_a_segment_of_its_source_changes_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_longer: bool
+) -> None:
+    log = Log(tmp_path / "src" / "orders-0", 2)
+    arguments = _published(log, tmp_path, monkeypatch)
+    last = logs(log.folder)[-1]
+    data = last.read_bytes()
+    batch = list(ref.read(data))[-1].data
+    last.write_bytes(data + batch if is_longer else data[: -len(batch)])
+    found = run(*arguments)
+    assert found.exit_code == 2
+    assert is_one_line(found.stderr, [f"{last} has changed since", "name a new folder"])
+
+
+@pytest.mark.parametrize("change", ["emptied", "truncated", "grown"])
+def test_erasure_when_killed_after_publication_and_its_target_changes_then_is_not_taken_for_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    log = Log(tmp_path / "src" / "orders-0", 2)
+    arguments = _published(log, tmp_path, monkeypatch)
+    target = tmp_path / "dst"
+    wanted = {path.name: path.read_bytes() for path in (target / "orders-0").iterdir()}
+    last = logs(target / "orders-0")[-1]
+    data = last.read_bytes()
+    if change == "emptied":
+        shutil.rmtree(target)
+        target.mkdir()
+    else:
+        last.write_bytes(data[:-1] if change == "truncated" else data + b"\0")
+    found = run(*arguments)
+    if change == "emptied":
+        assert found.exit_code == 0, found.output
+        assert {path.name: path.read_bytes() for path in (target / "orders-0").iterdir()} == wanted
+    else:
+        assert found.exit_code == 2
+        assert is_one_line(found.stderr, ["dst: expected a new or an empty folder, found files in it"])
+
+
+def _published(log: Log, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """Erase keys of a log into `dst`, killed after the publication. Returns the arguments of the command."""
+    keys = log.write_keys(folder / "keys.txt")
+    arguments = ("erase", log.folder.parent, folder / "dst", "--keys", keys, "--jobs", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(EraseTarget, "remove_state", be_killed)
+        run_killed(*arguments)
+    return arguments
+
+
 def advance_log_start(log: Log, *, to_segment: int, deletes: bool) -> None:
     """Do what a broker's retention does: raise the log start offset, and delete the segments below it."""
     *below, first = logs(log.folder)[: to_segment + 1]

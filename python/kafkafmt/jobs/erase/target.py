@@ -34,6 +34,7 @@ from kafkafmt.jobs.rewrite import (
     is_made_from,
     plan_segments,
     read_sidecar,
+    source_state,
     target_of,
 )
 from kafkafmt.log import partition_metadata
@@ -94,16 +95,14 @@ class EraseTarget:
     @property
     def is_published(self) -> bool:
         """Whether an earlier run has published the result, and was killed before it removed its state."""
-        if isinstance(self.path, RemotePath):
-            return self._is_uploaded(self.path)
-        return self.state.is_dir() and not self.log.exists() and self.path.exists()
+        return (isinstance(self.path, RemotePath) or not self.log.exists()) and self._is_complete()
 
-    def _is_uploaded(self, path: RemotePath) -> bool:
-        """Whether the target is complete, and has all segments that the state lists."""
+    def _is_complete(self) -> bool:
+        """Whether the target is complete, and has all segments that the state lists, with their sizes."""
         sidecars = [(one.parent, read_sidecar(one)) for one in self.state.glob(f"*/*{_SIDECAR_SUFFIX}")]
         if not sidecars:
             return False
-        found = {name: status.st_size for name, status in path.storage.walk(path)}
+        found = {name: status.st_size for name, status in storage_of(self.path).walk(self.path)}
         return INCOMPLETE not in found and all(
             found.get(f"{folder.name}/{name}") == size
             for folder, one in sidecars
@@ -121,7 +120,8 @@ class EraseTarget:
         """Raise RewriteError if the run that has published the result was not the same.
 
         The same are the keys and options, the partitions, the ids of their topics, and the segments that the source
-        still has. Retention may have raised the log start offsets, and deleted segments below them, since.
+        still has, which must not have changed. Retention may have raised the log start offsets, and deleted segments
+        below them, since.
         """
         tasks = self._tasks(source, self.path, topics, from_segment_start)
         expected = {task.sidecar: task.segment.path for task in tasks}
@@ -140,6 +140,10 @@ class EraseTarget:
                 raise RewriteError(
                     f"{self.path}: an earlier run has written it from other segments: "
                     f"expected {segment or 'none'}, found {found['source'] if found else 'none'}: name a new folder"
+                )
+            if path in expected and {**found, **source_state(segment)} != found:
+                raise RewriteError(
+                    f"{self.path}: {segment} has changed since an earlier run has written it: name a new folder"
                 )
         self._ensure_same_topics(tasks)
         wanted = {**settings_of(options), FROM_SEGMENT_START: from_segment_start}

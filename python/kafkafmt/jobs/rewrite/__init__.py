@@ -9,7 +9,7 @@ from kafkafmt.jobs.rewrite.attempts import rewrite_segment, split_unchanged
 from kafkafmt.jobs.rewrite.processes import run_in_processes
 from kafkafmt.jobs.rewrite.runs import Run, RunDescription, writing_to
 from kafkafmt.jobs.rewrite.segment import SegmentRewrite
-from kafkafmt.jobs.rewrite.sidecars import is_made_from, read_sidecar
+from kafkafmt.jobs.rewrite.sidecars import is_made_from, read_sidecar, source_state
 from kafkafmt.jobs.rewrite.targets import target_of
 from kafkafmt.jobs.rewrite.tasks import (
     OnCorrupt,
@@ -38,6 +38,7 @@ __all__ = [
     "read_sidecar",
     "rewrite_segment",
     "run_in_processes",
+    "source_state",
     "split_unchanged",
     "target_of",
     "writing_to",

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kafkafmt.errors import DecompressionLimitError, KafkaFormatError
 from kafkafmt.jobs.files import Progress, damage_row, is_expected_tail, is_there
-from kafkafmt.jobs.rewrite.sidecars import is_made_from
+from kafkafmt.jobs.rewrite.sidecars import is_made_from, source_state
 from kafkafmt.jobs.rewrite.targets import target_of
 from kafkafmt.jobs.rewrite.tasks import OnCorrupt, SegmentReport, SegmentTask, intact_ranges
 from kafkafmt.log import (
@@ -85,7 +85,7 @@ class SegmentRewrite(ABC):
         self.report = report
         self.progress = progress
         # Read before the segment: if batches are appended meanwhile, the next run writes it again.
-        self.source = _source_state(task.segment.path)
+        self.source = source_state(task.segment.path)
         self.target = target_of(task)
         self._options = options
 
@@ -371,8 +371,3 @@ class SegmentRewrite(ABC):
             "damage": self.report.damage,
         }
         self.target.write_sidecar(self.task.sidecar, (json.dumps(content) + "\n").encode())
-
-
-def _source_state(path: StoragePath) -> dict[str, int]:
-    found = path.stat()
-    return {"source_bytes": found.st_size, "source_mtime_ns": found.st_mtime_ns}

@@ -68,6 +68,12 @@ def is_made_from(sidecar: Mapping[str, Any], path: StoragePath) -> bool:
     return named.name == path.name and named.parent.resolve() == path.parent.resolve()
 
 
+def source_state(path: StoragePath) -> dict[str, int]:
+    """Return the entries of a sidecar that tell whether its source has changed. Raises OSError."""
+    found = path.stat()
+    return {"source_bytes": found.st_size, "source_mtime_ns": found.st_mtime_ns}
+
+
 def _read(path: StoragePath) -> bytes | None:
     if not isinstance(path, Path):
         try:
