@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from _kafkafmt.streams.reservations import Waiter
+from _kafkafmt.streams.waiters import Waiter
 from kafkafmt import MemoryBudget
 from kafkafmt.memory.admission import AdmissionQueue, MemoryLease
 

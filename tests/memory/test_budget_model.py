@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from _kafkafmt.streams.reservations import Waiter
+from _kafkafmt.streams.waiters import Waiter
 from kafkafmt import MemoryBudget, MemoryBudgetError
 
 TOTALS = {"total": 100, "total.a": 60, "total.b": None, "total.a.c": 30}

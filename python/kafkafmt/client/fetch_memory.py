@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import kafka.errors as kafka_errors
 
 from _kafkafmt.columns.arrays import lend
-from _kafkafmt.streams.reservations import Waiter
+from _kafkafmt.streams.waiters import Waiter
 from kafkafmt.memory.errors import MemoryBudgetError
 
 if TYPE_CHECKING:

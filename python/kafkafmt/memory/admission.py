@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from _kafkafmt.streams.reservations import Waiter
+from _kafkafmt.streams.waiters import Waiter
 
 if TYPE_CHECKING:
     from kafkafmt.memory.budget import MemoryBudget

@@ -4,7 +4,7 @@ It is the pool of Memory Management in Kafka Streams, "Summary", from which cach
 BufferPool is such a pool without children.
 
 The budget only counts. A caller that has reserved bytes allocates as many itself. Bytes that a child has reserved count
-in all its parents. `_kafkafmt.streams.reservations` counts, and serves the callers that wait. This module adds waiting,
+in all its parents. `_kafkafmt.streams.account_tree` counts, and serves the callers that wait. This module adds waiting,
 the callbacks that release bytes before a caller waits, and the shares of other processes.
 """
 
@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from _kafkafmt.streams.reservations import Account, Reservation, Waiter
+from _kafkafmt.streams.accounts import Account
+from _kafkafmt.streams.reservations import Reservation
+from _kafkafmt.streams.waiters import Waiter
 from kafkafmt._util.sizes import parse_size
 from kafkafmt.memory.errors import MemoryBudgetError
 from kafkafmt.types import check_int

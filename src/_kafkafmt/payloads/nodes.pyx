@@ -4,7 +4,7 @@ import numpy as np
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
@@ -25,20 +25,26 @@ cpdef int64_t max_column_bytes(int64_t payload_bytes) noexcept:
     return FREE_COLUMN_BYTES + COLUMN_BYTES_OF_A_BYTE * payload_bytes
 
 
-cdef inline int64_t* bytes_left(Node* node) noexcept nogil:
-    """Return where the bytes are counted that all nodes of a tree may still allocate.
+cdef struct Tree:
+    # The header of a tree. Its nodes follow in memory, in the order of their numbers. A node has no pointer to it: that
+    # would make nodes larger, and JSON is read 5 % slower then.
+    int64_t bytes_left  # that all nodes together may still allocate
 
-    It is before the first node: a pointer in each node would make nodes larger, and JSON is read 5 % slower then.
-    """
-    return &(node - node.number - 1).length
+
+cdef inline Node* first_node(Tree* tree) noexcept nogil:
+    return <Node*>(tree + 1)
+
+
+cdef inline Tree* tree_of(Node* node) noexcept nogil:
+    return <Tree*>(node - node.number) - 1
 
 
 cdef inline int take_bytes(Node* node, int64_t size) noexcept nogil:
     """Count bytes that are to be allocated."""
-    cdef int64_t* left = bytes_left(node)
-    if unlikely(size > left[0]):
+    cdef Tree* tree = tree_of(node)
+    if unlikely(size > tree.bytes_left):
         return NodeStatus.TOO_LARGE
-    left[0] -= size
+    tree.bytes_left -= size
     return NodeStatus.ADDED
 
 
@@ -211,14 +217,16 @@ cdef class NodeColumns:
     def __cinit__(self, const int64_t[:, ::1] specifications):
         cdef Py_ssize_t i
         cdef int64_t layout, first, children
-        cdef Node* memory
+        cdef Tree* tree
         self.count = specifications.shape[0]
         if specifications.shape[1] != 4 or self.count == 0:
             raise ValueError("expected 4 numbers for each of one or more nodes")
-        memory = <Node*>calloc(self.count + 1, sizeof(Node))
-        if memory == NULL:
+        if self.count > INT32_MAX:  # nodes have int32 numbers
             raise MemoryError
-        self.nodes = memory + 1
+        tree = <Tree*>calloc(1, sizeof(Tree) + self.count * sizeof(Node))
+        if tree == NULL:
+            raise MemoryError
+        self.nodes = first_node(tree)
         for i in range(self.count):
             layout, first, children = specifications[i, 0], specifications[i, 2], specifications[i, 3]
             if not 0 <= layout <= Layout.STRUCT or not 0 <= specifications[i, 1] <= 1 << 30:
@@ -240,7 +248,7 @@ cdef class NodeColumns:
                 free(self.nodes[i].validity)
                 free(self.nodes[i].offsets)
                 free(self.nodes[i].data)
-            free(self.nodes - 1)
+            free(tree_of(self.nodes))
 
     cdef tuple read_payloads(
         self, ReadPayload read, void* run,
@@ -268,7 +276,7 @@ cdef class NodeColumns:
             if not 0 <= starts[i] <= ends[i] <= data.shape[0]:
                 raise ValueError(f"payload {i}: {starts[i]} to {ends[i]} is outside of {data.shape[0]} bytes")
             size += ends[i] - starts[i]
-        bytes_left(self.nodes)[0] = max_column_bytes(size)
+        tree_of(self.nodes).bytes_left = max_column_bytes(size)
         if count:
             ensure_added(reserve_rows_of(self.nodes, count), size)
         payload.readable_end = first + data.shape[0]
