@@ -10,7 +10,7 @@ import pytest
 import kafkafmt as kf
 import reference as ref
 from _kafkafmt.batches.scan import BatchRun, scan
-from _kafkafmt.records.convert import converted_size
+from _kafkafmt.records.converted_size import converted_size
 from kafkafmt.convert import exact_size
 from kafkafmt.records.range import RecordsRange
 from kafkafmt.records.runs import slice_run

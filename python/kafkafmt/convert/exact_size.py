@@ -20,7 +20,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from _kafkafmt.records.convert import converted_size
+from _kafkafmt.records.converted_size import converted_size
 from kafkafmt.convert.chunks import QUICK_BYTES
 from kafkafmt.errors import KafkaFormatError
 from kafkafmt.types import Codec

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from _kafkafmt.batches.scan import scan
-from _kafkafmt.records.convert import first_kept
+from _kafkafmt.records.converted_size import first_kept
 from _kafkafmt.records.encode import padding_header
 from _kafkafmt.wire.layout import LOG_OVERHEAD
 from _kafkafmt.wire.views import SharedBytes

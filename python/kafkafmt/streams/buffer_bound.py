@@ -7,6 +7,10 @@ A quarter of a part is left for the buffer in which the first batch is decoded:
 
     sum of max(batches + max(buffer, part / 4), part) over all partitions <= total_bytes
 
+One large decompressor is kept beyond the parts: that of the buffer that was filled last (`idle_stream.py`). It counts
+as a part of that buffer, so others get fewer shared bytes. The sum exceeds the total by its size at most. Before the
+group waits for batches, the decompressor is closed if the sum exceeds the total.
+
 A finished partition has no part, as it takes no more batches. Follows `Memory Management in Kafka Streams, "Summary"`:
 buffers are configured "at the global level".
 """
@@ -14,6 +18,8 @@ buffers are configured "at the global level".
 from __future__ import annotations
 
 from typing import Protocol
+
+from kafkafmt.streams.idle_stream import IdleStream
 
 # One in so many bytes, of a part and of the shared bytes, is left for decode buffers: batches never take it.
 _LEFT_FOR_BUFFERS = 4
@@ -37,10 +43,14 @@ class BufferBound:
     """Divide `total_bytes` over the holders that entered it. Not safe to use from several threads.
 
     least_bytes: the part of each, if the total has as many bytes for all.
+
+    Attributes:
+        idle_stream: the large decompressor that the holders share.
     """
 
     def __init__(self, total_bytes: int, least_bytes: int) -> None:
         self.total_bytes, self.least_bytes = total_bytes, least_bytes
+        self.idle_stream = IdleStream()
         self._holders: set[Holder] = set()
         self._part_bytes = self._parts = self._free_bytes = 0
         self._is_divided = False
@@ -85,6 +95,12 @@ class BufferBound:
         free = max(self._free_bytes, 0) // min(len(self._holders), _BUFFER_SHARE)
         shared = max(holder.count - holder.batch_bytes - own, 0) + free
         return own + (shared if len(self._holders) == 1 else min(shared, holder.batch_bytes))
+
+    def release_excess(self) -> None:
+        """Close the idle decompressor if the bytes exceed the total."""
+        self._divide()
+        if self._free_bytes < 0:
+            self.idle_stream.release()
 
     def change(self, holder: Holder) -> None:
         """Count a partition whose bytes have changed."""

@@ -1,8 +1,8 @@
 """Decode the batch at the head of a queue buffer by buffer, each within the bytes that it may use.
 
 - Compressed batch of format v2: one chunk of the payload is decompressed for each buffer, and its records are located
-  there. The decompressor is kept for the next chunk if it is small compared with the buffer. Otherwise the next chunk
-  is decompressed from the start of the payload again.
+  there. The decompressor is kept for the next chunk if it is small compared with the buffer. Of the others, only that
+  of the last buffer is kept. Without it, the next chunk is decompressed from the start of the payload again.
 - Uncompressed batch: the records are located in the batch itself, so the buffer consists only of their rows.
 - Wrapper of format v0 or v1: the whole payload is decompressed, as only its end tells the first offset.
 """
@@ -29,7 +29,7 @@ Admit: TypeAlias = "Callable[[BatchRun, int, int], None]"
 
 # The least size of a buffer, even beyond bound and budget: each buffer costs a call or two.
 LEAST_BUFFER_BYTES = 64 * 1024
-# The least size if the decompressor is not kept: everything before the buffer is decompressed again for it.
+# The least size if the decompressor may be closed: everything before the buffer is then decompressed again for it.
 _LEAST_NEW_BUFFER_BYTES = 256 * 1024
 # A decompressor up to this size is always kept, even without room for it: to start again costs far more.
 _SMALL_STATE_BYTES = 256 * 1024
@@ -151,13 +151,16 @@ class CompressedBuffers(DecodeBuffers):
         return self._done >= self._count >= 0
 
     def next(self, room: int) -> LocatedRecords | None:
+        if self._held.take_stream(self._close_stream):
+            assert self._stream is not None
+            room -= self._stream.state_bytes  # it is beyond the room, which counts it as used
         try:
             located, missing = self._locate(room)
             while located is None and missing:
                 self._fill(room, missing)
                 located, missing = self._locate(room)
             if located is not None and self._done + len(located) == self._count and not self._is_whole:
-                self._ensure_end()
+                self._ensure_end(room)
         except KafkaFormatError as error:
             self._close_stream()
             self._keep_rows(None)
@@ -169,13 +172,17 @@ class CompressedBuffers(DecodeBuffers):
             self._done, self._at = self._done + len(located), self._end_position
         if self.is_used_up:
             self.number = self._batch + 1
+        if self._stream is not None and not self._has_room(self._stream, room):
+            self._held.keep_stream(self._close_stream)
         return located
 
     def _locate(self, room: int) -> tuple[LocatedRecords | None, int]:
         """Locate records in the chunk. If there are none, returns how many bytes are missing for the next one."""
         if self._at == len(self._chunk) and not self._is_whole:
             return None, 1
-        room = max(room - self.held_bytes, LEAST_BUFFER_BYTES // 4)
+        if self._stream is not None and self._has_room(self._stream, room):
+            room -= self._stream.state_bytes
+        room = max(room - len(self._chunk), LEAST_BUFFER_BYTES // 4)
         rows = self._reserve_rows(room, len(self._chunk) - self._at)
         located, self._end_position, missing = locate_chunk(
             self.run,
@@ -193,31 +200,34 @@ class CompressedBuffers(DecodeBuffers):
     def _fill(self, room: int, missing: int) -> None:
         """Replace the chunk: keep its unread bytes, and append at least `missing` bytes of the payload."""
         self._admit(self.run, self._batch, len(self._chunk) - self._at + missing)
-        self._open_stream()
-        assert self._stream is not None
+        stream = self._open_stream(room)
         left = self._chunk[self._at :]
         taken_bytes = self._at
         self._chunk, self._origin, self._at = left, self._origin + taken_bytes, 0
         self._held.remove(taken_bytes)
-        is_kept = self._stream.state_bytes <= max(room - LEAST_BUFFER_BYTES, _SMALL_STATE_BYTES)
-        room -= self._stream.state_bytes if is_kept else 0
-        room = max(room, LEAST_BUFFER_BYTES if is_kept else _LEAST_NEW_BUFFER_BYTES)
+        has_room = self._has_room(stream, room)
+        room -= stream.state_bytes if has_room else 0
+        room = max(room, LEAST_BUFFER_BYTES if has_room else _LEAST_NEW_BUFFER_BYTES)
         room = max(min(room * 3 // 4, _MAX_CHUNK_BYTES) - len(left), missing)
         # This least is reserved even beyond the budget: with less, each record would decompress the batch again.
         room = self._held.add_up_to(room, max(min(room, LEAST_BUFFER_BYTES), missing))
         try:
-            self._chunk, self._is_whole = self._read_next(left, room)
+            self._chunk, self._is_whole = self._read_next(stream, left, room)
         finally:
             self._held.remove(room - (len(self._chunk) - len(left)))
-        if self._is_whole or not is_kept:
+        if self._is_whole:
             self._close_stream()
 
-    def _read_next(self, left: bytearray, room: int) -> tuple[bytearray, bool]:
+    @staticmethod
+    def _has_room(stream: PayloadStream, room: int) -> bool:
+        """Return whether the decompressor may be kept whatever the other partitions keep."""
+        return stream.state_bytes <= max(room - LEAST_BUFFER_BYTES, _SMALL_STATE_BYTES)
+
+    def _read_next(self, stream: PayloadStream, left: bytearray, room: int) -> tuple[bytearray, bool]:
         """Return the unread bytes with up to `room` more of the payload, and whether the payload ends there.
 
         The `room` bytes must be reserved before.
         """
-        assert self._stream is not None
         size = len(left) + room
         # The length that a record claims is not trusted: beyond a likely size, the chunk grows with the data. Filling
         # it with zeros costs no more than decompression.
@@ -226,7 +236,7 @@ class CompressedBuffers(DecodeBuffers):
         chunk[: len(left)] = left
         filled, is_whole = len(left), False
         while filled < size and not is_whole:
-            read = self._stream.read(size - filled)
+            read = stream.read(size - filled)
             chunk[filled : filled + len(read)] = read
             filled += len(read)
             is_whole = not read
@@ -235,25 +245,28 @@ class CompressedBuffers(DecodeBuffers):
         del chunk[filled:]
         return chunk, is_whole
 
-    def _open_stream(self) -> None:
+    def _open_stream(self, room: int) -> PayloadStream:
         """Open the decompressor at the end of the chunk, unless it is open."""
-        if self._stream is not None:
-            return
-        stream = codecs.open_stream(self._codec, self.run.payload(self._batch), limit=self._limit)
-        self._held.add(stream.state_bytes)
-        self._stream = stream
-        stream.skip(self._origin + len(self._chunk))
+        stream = self._stream
+        if stream is None:
+            stream = codecs.open_stream(self._codec, self.run.payload(self._batch), limit=self._limit)
+        if not self._has_room(stream, room):
+            self._held.release_stream()
+        if self._stream is None:
+            self._held.add(stream.state_bytes)
+            self._stream = stream
+            stream.skip(self._origin + len(self._chunk))
+        return stream
 
     def _close_stream(self) -> None:
+        self._held.take_stream(self._close_stream)
         if self._stream is not None:
             state_bytes, self._stream = self._stream.state_bytes, None
             self._held.remove(state_bytes)
 
-    def _ensure_end(self) -> None:
+    def _ensure_end(self, room: int) -> None:
         """Raise InvalidRecordError if the payload has bytes after the last record."""
-        self._open_stream()
-        assert self._stream is not None
-        rest = self._stream.read(1)
+        rest = self._open_stream(room).read(1)
         if rest:
             end = self._origin + len(self._chunk)
             locate_chunk(self.run, self._batch, rest, 0, origin=end, is_whole=True, done=self._count, most=1)

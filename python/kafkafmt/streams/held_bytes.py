@@ -5,6 +5,7 @@ The count is raised before memory is allocated, and lowered after it was freed. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkafmt.memory.errors import MemoryBudgetError
@@ -85,6 +86,18 @@ class HeldBytes:
         self._set_count(self.count - size)
         if self._reservation is not None:
             self._reservation.resize(self.count)
+
+    def keep_stream(self, close: Callable[[], None]) -> None:
+        """Keep a large decompressor, whose bytes are counted, until another one is opened; see `IdleStream`."""
+        self._bound.idle_stream.keep(close, self._budget)
+
+    def take_stream(self, close: Callable[[], None]) -> bool:
+        """Take the decompressor that `keep_stream` kept. Returns False if it was closed since, or never kept."""
+        return self._bound.idle_stream.take(close)
+
+    def release_stream(self) -> None:
+        """Close the kept decompressor, whose ever it is."""
+        self._bound.idle_stream.release()
 
     def close(self) -> None:
         """Release all bytes. A second call does nothing."""

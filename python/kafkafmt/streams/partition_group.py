@@ -240,6 +240,12 @@ class PartitionGroup:
 
     def _next(self) -> RecordQueue | None:
         """Release taken records, and open the buffer of the next record. Returns its queue; None if there is none."""
+        queue = self._find_next()
+        if queue is None:  # the caller waits for batches, and their reader may wait for bytes
+            self._bound.release_excess()
+        return queue
+
+    def _find_next(self) -> RecordQueue | None:
         self._release_taken()
         self.failed = None
         if not self._is_ranked:

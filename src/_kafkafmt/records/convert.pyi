@@ -14,9 +14,6 @@ NEEDS_ROOM: Final[int]
 _Decompress = Callable[[memoryview, int], Buffer]
 _Compress = Callable[[memoryview, int | None, int], Buffer]
 
-def first_kept(run: BatchRun, first: int, to_magic: int, first_offset: int) -> int: ...
-def converted_size(run: BatchRun, to_magic: int, first_offset: int, limit: int) -> tuple[int, int, bool]: ...
-
 @final
 class RunConverter:
     position: int

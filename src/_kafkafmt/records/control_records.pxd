@@ -1,0 +1,1 @@
+cdef object read_control_record(bytes key, bytes value)
