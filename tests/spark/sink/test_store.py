@@ -14,7 +14,6 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,12 +25,14 @@ from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, log_start_offs
 from kafkafmt.log.listing import list_segments
 from kafkafmt.log.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from kafkafmt.spark import recover
-from kafkafmt.spark.sink import store
+from kafkafmt.spark.sink import store, store_manifest
 from kafkafmt.spark.sink.job import SinkJob
 from kafkafmt.spark.sink.staging import Owner
-from kafkafmt.spark.sink.store import StoreCommit, StoreManifest
+from kafkafmt.spark.sink.store import StoreCommit
+from kafkafmt.spark.sink.store_manifest import StoreManifest
 from kafkafmt.storage import RemotePath, storage_path, write_file
 from kafkafmt.types import TopicPartition
+from spark.sink.stores import COLUMNS, offsets, records, save, uri, values
 from spark.sink.test_commit import dead_owner
 from spark.writes import Rows, job, staged, write
 
@@ -40,28 +41,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
-NUMBERS = count()
-
-
-def records(*offsets: int, partition: int = 0) -> list[dict[str, Any]]:
-    return [
-        {"value": b"%d" % one, "topic": "t", "partition": partition, "offset": one, "timestamp": one}
-        for one in offsets
-    ]
-
-
-@pytest.fixture
-def target(s3: FileSystem, s3_options: Mapping[str, str]) -> RemotePath:
-    """A new log directory on S3, with its settings in the URI."""
-    found = storage_path(uri(f"sink-{next(NUMBERS)}-{os.getpid()}", s3_options))
-    assert isinstance(found, RemotePath)
-    return found
-
-
-def uri(name: str, s3_options: Mapping[str, str]) -> str:
-    return f"s3://{BUCKET}/{name}?{urlencode(s3_options)}"
-
 
 def full_uri(target: RemotePath, s3_options: Mapping[str, str]) -> str:
     return uri(target.name, s3_options)
@@ -69,29 +48,6 @@ def full_uri(target: RemotePath, s3_options: Mapping[str, str]) -> str:
 
 def objects(target: RemotePath) -> list[str]:
     return sorted(name for name, _ in target.storage.walk(target))
-
-
-def values(target: RemotePath | Path, partition: int = 0) -> list[tuple[int, bytes | None]]:
-    path = target / f"t-{partition}"
-    return [(one.offset, one.value) for one in PartitionLog(path).records()] if path.exists() else []
-
-
-def offsets(target: RemotePath | Path, partition: int = 0) -> list[int]:
-    return [offset for offset, _ in values(target, partition)]
-
-
-@pytest.fixture
-def plan(target: RemotePath, s3_options: Mapping[str, str]) -> Callable[..., SinkJob]:
-    def planned(*, overwrite: bool = False, **options: object) -> SinkJob:
-        path: Any = f"s3://{BUCKET}/{target.name}"
-        return job(path, *COLUMNS, overwrite=overwrite, **{**s3_options, **options})
-
-    return planned
-
-
-def save(plan: Callable[..., SinkJob], *tasks: Rows, **options: object) -> None:
-    one = plan(**options)
-    one.commit(staged(one, *tasks))
 
 
 @pytest.mark.parametrize("mode", ["keep", "dense"])
@@ -186,14 +142,14 @@ def test_commit_when_another_driver_applies_it_meanwhile_then_both_succeed(
     target: RemotePath, plan: Callable[..., SinkJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(plan, records(0), overwrite=True)
-    put_all = store._put_all
+    put_all = store_manifest.put_all
 
     def interrupted(*arguments: Any) -> None:
-        monkeypatch.setattr(store, "_put_all", put_all)
+        monkeypatch.setattr(store_manifest, "put_all", put_all)
         store.recover_store(target)
         put_all(*arguments)
 
-    monkeypatch.setattr(store, "_put_all", interrupted)
+    monkeypatch.setattr(store_manifest, "put_all", interrupted)
     save(plan, records(0, 1), records(5), overwrite=True)
     assert offsets(target) == [0, 1, 5]
     assert len(objects(target)) == 6

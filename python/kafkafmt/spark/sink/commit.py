@@ -24,6 +24,7 @@ from kafkafmt.spark.sink.manifest import (
     Manifest,
     PlacedSegment,
     StreamBatch,
+    cannot_finish,
     ensure_writable,
     put_segment,
     warn_of_finished,
@@ -168,10 +169,7 @@ def _finish(staging: Path, *, or_else_remove: bool) -> None:
         try:
             manifest.ensure_applicable(staging)
         except ValueError as error:
-            raise ValueError(
-                f"{staging}: this commit has begun and cannot be finished, because another writer has changed its "
-                f"logs: {error}. Remove this folder to give up its remaining rows"
-            ) from error
+            raise cannot_finish(staging, error) from error
         manifest.apply(staging)
         names = {*manifest.replaced, *(segment.partition for segment in manifest.segments)}
         warn_of_finished(staging, manifest.batch, names)

@@ -216,6 +216,14 @@ def warn_of_finished(staging: StoragePath, batch: StreamBatch | None, partitions
     )
 
 
+def cannot_finish(staging: StoragePath, error: ValueError) -> ValueError:
+    """Return the error for a killed commit whose logs another writer has changed."""
+    return ValueError(
+        f"{staging}: this commit has begun and cannot be finished, because another writer has changed its "
+        f"logs: {error}. Remove this folder to give up its remaining rows"
+    )
+
+
 def ensure_writable(folder: Path, name: str) -> None:
     """Raise OSError if a partition folder is open in another writer, or if segments cannot be renamed into it."""
     path = folder / name

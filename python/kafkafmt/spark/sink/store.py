@@ -8,7 +8,8 @@
 The order is that of the local sink. The manifest is one object, written after all checks. Before it, a reader sees
 nothing of the job. After it, the segments of a partition appear by ascending offsets, each `.log` after its indexes.
 If the driver is killed meanwhile, the next write, or `recover`, applies the manifest. Applying it twice is the same as
-once, also at the same time: it never deletes an object that it has copied.
+once, also at the same time: it never deletes an object that it has copied. Another writer may change a log between the
+kill and the next write. So only the changes that are left are applied, and only if they replace or hide no records.
 
 Stores list an object as soon as it is written (S3, Google Cloud Storage, Azure). So a claim replaces the lock: a driver
 writes its claim, and then lists the claims of others. Of two drivers, at least one sees the other. It removes its claim
@@ -25,32 +26,34 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from kafkafmt._util.staging import StagedFolder
 from kafkafmt.log.partition_metadata import FILE_NAME as PARTITION_METADATA
-from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
+from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from kafkafmt.spark.sink.broker_files import is_stale_snapshot
-from kafkafmt.spark.sink.manifest import StreamBatch, warn_of_finished
-from kafkafmt.spark.sink.offsets import move_offsets
+from kafkafmt.spark.sink.manifest import StreamBatch, cannot_finish, warn_of_finished
 from kafkafmt.spark.sink.placing import by_partition, in_threads, place
-from kafkafmt.spark.sink.staging import MANIFEST, OWNER, POSITIONS_SUFFIX, SEGMENT_SUFFIXES, Owner, is_staging
-from kafkafmt.storage import read_file, write_file
-from kafkafmt.storage.publication import private_folder
+from kafkafmt.spark.sink.staging import MANIFEST, OWNER, SEGMENT_SUFFIXES, Owner, is_staging
+from kafkafmt.spark.sink.store_manifest import (
+    APPLIED,
+    CLAIM,
+    StoredSegment,
+    StoreManifest,
+    files_below,
+    local_folder,
+    object_name,
+    remove_staged,
+)
+from kafkafmt.storage import read_file, stamp_of, write_file
 
 if TYPE_CHECKING:
     from kafkafmt.spark.sink.staging import StagedSegment
     from kafkafmt.storage import FileStatus, RemotePath
 
 _LOG = logging.getLogger(__name__)
-_CLAIM = "claim.json"
-_APPLIED = "applied.json"
-_LOCAL_NAME = "sink"
-_COPY_BYTES = 8 * 1024 * 1024
 # How long a commit waits for those of other drivers.
 _WAIT_SECONDS = 60.0
 _MOST_PAUSE_SECONDS = 1.0
@@ -63,7 +66,7 @@ def stage(
 
     write: writes the segments durably to a local folder. Raises its errors, and OSError.
     """
-    with _local_folder() as local:
+    with local_folder() as local:
         attempt = local / token_hex(8)
         attempt.mkdir()
         segments = write(attempt)
@@ -77,68 +80,6 @@ def stage(
                 target.storage.delete_folder(target)
             raise
         return segments
-
-
-@dataclass(frozen=True)
-class StoredSegment:
-    """A staged segment and its place: `distance` is added to the offsets of its batches."""
-
-    partition: str
-    stem: str
-    base_offset: int
-    distance: int
-    size_in_bytes: int
-
-
-@dataclass(frozen=True)
-class StoreManifest:
-    """The changes of a commit.
-
-    segments: to copy, by ascending offsets in each partition. removed: objects to delete before, below the log
-    directory; no segment is copied to one of them. batch: to record.
-    """
-
-    segments: tuple[StoredSegment, ...]
-    removed: tuple[str, ...]
-    batch: StreamBatch | None
-
-    def write(self, staging: RemotePath) -> None:
-        """Write the manifest. This commits the job."""
-        write_file(staging / MANIFEST, json.dumps(asdict(self)).encode())
-
-    @classmethod
-    def read(cls, staging: RemotePath) -> StoreManifest:
-        """Read the manifest of a job. Raises FileNotFoundError if there is none."""
-        found = json.loads(read_file(staging / MANIFEST))
-        batch = found["batch"]
-        segments = tuple(StoredSegment(**segment) for segment in found["segments"])
-        return cls(segments, tuple(found["removed"]), None if batch is None else StreamBatch(**batch))
-
-    def apply(self, staging: RemotePath) -> None:
-        """Do all changes, and remove the staged objects. Raises OSError."""
-        folder, storage = staging.parent, staging.storage
-        partitions: dict[str, list[StoredSegment]] = {}
-        for segment in self.segments:
-            partitions.setdefault(segment.partition, []).append(segment)
-        try:
-            in_threads(lambda name: storage.delete(folder / name), self.removed)
-            in_threads(lambda segments: _put_all(staging, segments), partitions.values())
-            if self.batch is not None:
-                self.batch.note(folder)
-            write_file(staging / _APPLIED, b"{}")
-        except OSError:
-            if not self._is_applied(staging):
-                raise
-        _remove(staging)
-
-    def _is_applied(self, staging: RemotePath) -> bool:
-        """Return whether another driver has applied the manifest. It may have removed the staged objects, too."""
-        files, folder = _files(staging), staging.parent
-        if _APPLIED in files or MANIFEST in files:
-            return _APPLIED in files
-        if self.batch is not None:
-            return self.batch.is_committed(folder)
-        return all(_is_in_place(folder, segment) for segment in self.segments)
 
 
 class StoreCommit:
@@ -171,16 +112,16 @@ class StoreCommit:
                     self._remove_former(staging, query)
             if self._is_committed(batch):
                 _LOG.warning("%s: %s was already committed: it is left out", self._folder, batch)
-                _remove(staging)
+                remove_staged(staging)
             elif segments:
                 manifest = self._manifest(segments, batch)
-                (staging / _CLAIM).stat()  # raises FileNotFoundError if another driver has removed this job
+                (staging / CLAIM).stat()  # raises FileNotFoundError if another driver has removed this job
                 manifest.write(staging)
                 manifest.apply(staging)
             else:
                 if batch is not None:
                     batch.note(self._folder)
-                _remove(staging)
+                remove_staged(staging)
 
     def _is_committed(self, batch: StreamBatch | None) -> bool:
         return batch is not None and batch.is_committed(self._folder)
@@ -188,7 +129,7 @@ class StoreCommit:
     def _remove_former(self, staging: RemotePath, query: str) -> None:
         """Remove the other jobs of a query, or finish their commits. The claim keeps them from being committed now."""
         for other in _stagings(self._folder):
-            former = None if other == staging else _owner_of(other, _files(other))
+            former = None if other == staging else _owner_of(other, files_below(other))
             if former is not None and former.query == query:
                 _finish(other, removes=True)
 
@@ -202,25 +143,34 @@ class StoreCommit:
                 base,
                 base - segment.base_offset,
                 segment.size_in_bytes,
+                base + segment.next_offset - segment.base_offset,
             )
             for segment, base in placed
         )
-        names = {f"{one.partition}/{_name(one, suffix)}" for one in stored for suffix in SEGMENT_SUFFIXES}
+        names = {
+            f"{one.partition}/{object_name(one, suffix)}" for one in stored for suffix in SEGMENT_SUFFIXES
+        }
         # Transaction indexes of empty segments that are replaced.
-        stale = {f"{one.partition}/{_name(one, TRANSACTION_INDEX_SUFFIX)}" for one in stored}
+        stale = {f"{one.partition}/{object_name(one, TRANSACTION_INDEX_SUFFIX)}" for one in stored}
         lowest = {one.partition: one.base_offset for one in reversed(stored)}
-        removed = [
-            path
+        there = {
+            f"{where}/{name}": stamp_of(status)
             for where in partitions
-            for name in _files(self._folder / str(where))
-            if (path := f"{where}/{name}") not in names
+            for name, status in files_below(self._folder / str(where)).items()
+        }
+        removed = {
+            path: stamp
+            for path, stamp in there.items()
+            for where, _, name in [path.partition("/")]
+            if path not in names
             and (
                 (self._overwrite and name != PARTITION_METADATA)
                 or path in stale
-                or is_stale_snapshot(name, lowest[str(where)])
+                or is_stale_snapshot(name, lowest[where])
             )
-        ]
-        return StoreManifest(stored, tuple(removed), batch)
+        }
+        logs = {path: stamp for path, stamp in there.items() if path.endswith(LOG_SUFFIX)}
+        return StoreManifest(stored, removed, batch, logs if self._overwrite else None)
 
 
 def abort_store(folder: RemotePath, names: Iterable[str]) -> None:
@@ -241,27 +191,33 @@ def _finish(staging: RemotePath, *, removes: bool) -> None:
 
     A driver that may be alive applies its manifest itself, too, so there is no warning then.
     """
-    files = _files(staging)
-    if _APPLIED in files:
-        _remove(staging)
+    files = files_below(staging)
+    if APPLIED in files:
+        remove_staged(staging)
         return
     is_over = removes or not files or ((owner := _owner_of(staging, files)) is not None and owner.is_dead())
     if MANIFEST in files:
         try:
             manifest = StoreManifest.read(staging)
-        except FileNotFoundError:  # its driver is alive, and has finished meanwhile
-            return
-        manifest.apply(staging)
+            remaining = manifest.remaining(staging)
+        except (OSError, ValueError) as error:
+            files = files_below(staging)
+            if MANIFEST not in files or APPLIED in files:  # its driver is alive, and has finished meanwhile
+                return
+            if isinstance(error, OSError):
+                raise
+            raise cannot_finish(staging, error) from error
+        remaining.apply(staging)
         if is_over:
             warn_of_finished(staging, manifest.batch, {segment.partition for segment in manifest.segments})
     elif is_over:
-        _remove(staging)
+        remove_staged(staging)
 
 
 @contextlib.contextmanager
 def _claimed(staging: RemotePath, owner: Owner | None, query: str | None) -> Iterator[None]:
     """Exclude commits of other drivers in the block. Raises BlockingIOError after a minute, and OSError."""
-    claim, end = staging / _CLAIM, time.monotonic() + _WAIT_SECONDS
+    claim, end = staging / CLAIM, time.monotonic() + _WAIT_SECONDS
     while True:
         write_file(claim, json.dumps(None if owner is None else vars(owner)).encode())
         other = _claim_of_another(staging)
@@ -269,7 +225,7 @@ def _claimed(staging: RemotePath, owner: Owner | None, query: str | None) -> Ite
             break
         staging.storage.delete(claim)
         if time.monotonic() > end:
-            former = _owner_of(other, _files(other))
+            former = _owner_of(other, files_below(other))
             if query is None or former is None or former.query != query:
                 message = (
                     "another write is being committed to this log directory. If its driver is dead, "
@@ -291,8 +247,8 @@ def _claimed(staging: RemotePath, owner: Owner | None, query: str | None) -> Ite
 def _claim_of_another(staging: RemotePath) -> RemotePath | None:
     """Return a staging folder that another driver commits, unless that is known to be dead."""
     for other in _stagings(staging.parent):
-        files = {} if other == staging else _files(other)
-        if _APPLIED in files or not {_CLAIM, MANIFEST} & files.keys():
+        files = {} if other == staging else files_below(other)
+        if APPLIED in files or not {CLAIM, MANIFEST} & files.keys():
             continue
         owner = _owner_of(other, files)
         if MANIFEST in files or owner is None or not owner.is_dead():
@@ -300,54 +256,14 @@ def _claim_of_another(staging: RemotePath) -> RemotePath | None:
     return None
 
 
-def _put_all(staging: RemotePath, segments: Iterable[StoredSegment]) -> None:
-    """Copy the segments of a partition to their names, one after the other, the `.log` of each last."""
-    for segment in segments:
-        folder = staging.parent / segment.partition
-        for suffix in SEGMENT_SUFFIXES:
-            source, target = staging / f"{segment.stem}{suffix}", folder / _name(segment, suffix)
-            if suffix == LOG_SUFFIX and segment.distance:
-                _put_moved(staging, segment, target)
-            else:
-                staging.storage.copy(source, target)
-        found = target.stat().st_size
-        if found != segment.size_in_bytes:
-            message = f"expected {segment.size_in_bytes} bytes in the store, found {found}"
-            raise OSError(errno.EIO, message, str(target))
-
-
-def _is_in_place(folder: RemotePath, segment: StoredSegment) -> bool:
-    target = folder / segment.partition / _name(segment, LOG_SUFFIX)
-    return target.exists() and target.stat().st_size == segment.size_in_bytes
-
-
-def _put_moved(staging: RemotePath, segment: StoredSegment, target: RemotePath) -> None:
-    """Upload the log of a segment with other offsets. It goes through this machine: stores do not change objects."""
-    with _local_folder() as local:
-        paths = [local / f"staged{suffix}" for suffix in (LOG_SUFFIX, POSITIONS_SUFFIX)]
-        for path in paths:
-            with (
-                staging.storage.open(staging / f"{segment.stem}{path.suffix}") as file,
-                path.open("wb") as copy,
-            ):
-                while part := file.read(_COPY_BYTES):
-                    copy.write(part)
-        move_offsets(paths[0], paths[1], segment.distance)
-        target.storage.put(paths[0], target)
-
-
 def _ensure_staged(staging: RemotePath, segments: Iterable[StagedSegment]) -> None:
-    files = _files(staging)
+    files = files_below(staging)
     for segment, suffix in product(segments, SEGMENT_SUFFIXES):
         status = files.get(f"{segment.stem}{suffix}")
         if status is None or (suffix == LOG_SUFFIX and status.st_size != segment.size_in_bytes):
             found = "no object" if status is None else f"{status.st_size} bytes"
             message = f"expected the {segment.size_in_bytes} bytes that a task uploaded, found {found}"
             raise FileNotFoundError(errno.ENOENT, message, str(staging / f"{segment.stem}{suffix}"))
-
-
-def _name(segment: StoredSegment, suffix: str) -> str:
-    return segment_file_name(segment.base_offset, suffix)
 
 
 def _stagings(folder: RemotePath) -> list[RemotePath]:
@@ -360,35 +276,9 @@ def _stagings(folder: RemotePath) -> list[RemotePath]:
         return []
 
 
-def _files(folder: RemotePath) -> dict[str, FileStatus]:
-    """List all objects below a folder, by their paths relative to it."""
-    return dict(folder.storage.walk(folder))
-
-
 def _owner_of(staging: RemotePath, files: Mapping[str, FileStatus]) -> Owner | None:
     for name in files:
-        if name == _CLAIM or name.endswith(f"/{OWNER}"):
+        if name == CLAIM or name.endswith(f"/{OWNER}"):
             with contextlib.suppress(OSError, ValueError, TypeError):
                 return Owner(**json.loads(read_file(staging / name)))
     return None
-
-
-def _remove(staging: RemotePath) -> None:
-    """Remove a staging folder. Its marks are removed last, so that a later run knows what the rest is."""
-    attempts = {name.partition("/")[0] for name in _files(staging) if "/" in name}
-    in_threads(lambda name: staging.storage.delete_folder(staging / name), sorted(attempts))
-    for name in (MANIFEST, _CLAIM, _APPLIED):
-        if (staging / name).exists():
-            staging.storage.delete(staging / name)
-    if staging.exists():
-        staging.storage.delete_folder(staging)
-
-
-@contextlib.contextmanager
-def _local_folder() -> Iterator[Path]:
-    """Create a private temporary folder. The next one on this machine removes it if this process is killed."""
-    folder = StagedFolder(private_folder(_LOCAL_NAME) / "segments")
-    try:
-        yield folder.path
-    finally:
-        folder.remove()
