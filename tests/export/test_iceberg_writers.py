@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from export.test_iceberg import (
 )
 from kafkafmt.export.errors import ExportError, TableConflictError
 from kafkafmt.export.iceberg import IcebergTable
+from kafkafmt.export.iceberg_fence import EXPORT_FENCE, raise_fence
 from kafkafmt.export.plan import ExportOptions, ExportPlan, plan_table
 from kafkafmt.export.running import run_export
 from kafkafmt.export.tables import DataFile
@@ -125,12 +127,15 @@ def before_a_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object
     monkeypatch.setattr(SqlCatalog, "commit_table", changed)
 
 
+@pytest.mark.parametrize("is_last", [True, False])
 def test_fence_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool
 ) -> None:
     source, lake = tmp_path / "logs", tmp_path / "lake"
     write_log(source, "orders-0", 0, 100)
     export(source, lake)
+    with table_of(lake).transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "0"})
     killed = planned(source, lake, "append")
     killed.table._lease.release(is_known=False)  # its file stays
     commit_table = SqlCatalog.commit_table
@@ -138,11 +143,15 @@ def test_fence_when_its_request_is_repeated_then_the_conflict_with_itself_is_a_s
     def repeated(*arguments: Any) -> None:
         commit_table(*arguments)
         monkeypatch.undo()
+        if not is_last:
+            raise_fence(lambda: table_of(lake), EXPORT_FENCE, uuid.uuid4().hex)
         raise CommitFailedException("409")  # of the same request once more, as its answer was lost
 
     monkeypatch.setattr(SqlCatalog, "commit_table", repeated)
     planned(source, lake, "append").abort([])
-    assert offsets(table_of(lake)) == list(range(100))
+    table = table_of(lake)
+    assert offsets(table) == list(range(100))
+    assert len(table.snapshots()) == (2 if is_last else 3)
     ensure_no_file_is_left(lake)
 
 

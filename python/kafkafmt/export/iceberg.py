@@ -240,7 +240,7 @@ class IcebergTable:
         for attempt in range(_ATTEMPTS):
             try:
                 with self.errors():
-                    raise_fence(self.require(), self._fence_name, self._run, self.require)
+                    raise_fence(self.require, self._fence_name, self._run)
                 return
             except TableConflictError:
                 if attempt == _ATTEMPTS - 1:
@@ -324,9 +324,9 @@ class IcebergTable:
         properties = {OFFSETS: offsets, SEQUENCE_NUMBER: str(table.metadata.next_sequence_number())}
         with committing(
             table,
+            self.require,
             commit.run,
             properties,
-            lambda: _has_committed(self.require(), commit.run),
             summary={OFFSETS: offsets, RUN: commit.run},
             overwrites=bool(removed),
         ) as producer:
@@ -360,10 +360,6 @@ class IcebergTable:
         except Exception as error:
             # pyiceberg has no base class of its errors, and passes on those of sqlalchemy and of requests.
             raise ExportError(f"{self.location}: {type(error).__name__}: {one_line(error)}") from error
-
-
-def _has_committed(table: Table, run: str) -> bool:
-    return any(one.summary is not None and one.summary.get(RUN) == run for one in table.snapshots())
 
 
 def _has_files(table: Table, wanted: Sequence[FileScanTask]) -> bool:

@@ -1,6 +1,8 @@
-"""One commit of a snapshot to an Iceberg table, without the retries of pyiceberg, which would compare nothing again.
+"""One commit of a snapshot to an Iceberg table.
 
-If the answer of the catalog is lost, the request is repeated, and conflicts with itself. This is no error.
+pyiceberg does not repeat a commit, because it would not compare the offsets again. If the answer of the catalog is
+lost, its client repeats the request, which conflicts with itself. Then the table is read again, and the commit succeeds
+if the table has its snapshot.
 """
 
 from __future__ import annotations
@@ -17,17 +19,18 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def committing(
     table: Table,
+    reload: Callable[[], Table],
     run: str,
     properties: Mapping[str, str],
-    has_committed: Callable[[], bool],
     *,
     summary: Mapping[str, str] | None = None,
     overwrites: bool = False,
 ) -> Iterator[Any]:
     """Commit a snapshot to `table` at the end of the block, which gets the producer of the snapshot to add files to.
 
+    reload: reads the table again, after a conflict.
     run: names the files of the snapshot, so that the next run finds what a killed one has left.
-    properties: of the table, which the same commit sets. has_committed: whether the table has this commit by now.
+    properties: of the table, which the same commit sets.
 
     Raises CommitFailedException or ValidationException after the files of the snapshot were removed.
     """
@@ -47,6 +50,6 @@ def committing(
         with transaction, producer:
             yield producer
     except (CommitFailedException, ValidationException):
-        if not has_committed():
+        if reload().snapshot_by_id(producer.snapshot_id) is None:
             remove_manifests()
             raise

@@ -24,10 +24,10 @@ def fence_of(table: Table, name: str) -> str:
     return table.properties.get(name, "")
 
 
-def raise_fence(table: Table, name: str, run: str, reload: Callable[[], Table]) -> None:
+def raise_fence(load: Callable[[], Table], name: str, run: str) -> None:
     """Let the commits of earlier runs fail from now on.
 
-    reload: returns the table as it is now. Raises CommitFailedException if another writer was faster.
+    load: reads the table. Raises CommitFailedException if another writer was faster.
     """
-    with committing(table, run, {name: run}, lambda: fence_of(reload(), name) == run):
+    with committing(load(), load, run, {name: run}):
         pass

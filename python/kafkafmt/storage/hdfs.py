@@ -4,8 +4,8 @@ HDFS does not rename to a name that exists: PyArrow deletes a file of that name,
 would lose the file. So the new file is first renamed to `.<name>.next.tmp`. Then the old one gets a temporary name, and
 the new one gets its name. If a file is missing, its readers and listings take the one with `next`.
 
-If two writers replace a file at the same time, one of them may raise OSError. One whole file stays. Which writer raises
-does not tell whose file that is.
+If two writers replace a file at the same time, one of them may raise OSError. One complete file stays. It may be that
+of the writer with the error.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kafkafmt.log import LogAppender
+from kafkafmt.log.segment import segment_file_name
 from kafkafmt.spark.sink.commit import recover
 from kafkafmt.spark.sink.staging import remove
 from log.samples import batch
 from spark.sink.test_commit import COLUMNS, commit, offsets, records
-from spark.writes import Rows, job, staged, write
+from spark.writes import Rows, content, job, staged, write
 
 
 def killed_at(call: str, folder: Path, *tasks: Rows, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
@@ -139,6 +140,22 @@ def test_overwrite_when_killed_before_its_renames_then_finished(
         path.write_text(json.dumps(manifest))
     recover(tmp_path)
     assert offsets(tmp_path) == [7]
+
+
+@pytest.mark.parametrize("target", ["nothing", segment_file_name(5), None])
+def test_overwrite_when_a_segment_is_a_folder_or_a_broken_link_then_replaces_the_log_also_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str | None
+) -> None:
+    write(tmp_path, records(0, 1))
+    segment = tmp_path / "t-0" / segment_file_name(5)
+    if target is None:
+        segment.mkdir()
+    else:
+        segment.symlink_to(target)
+    killed_at(REPLACES, tmp_path, records(7), overwrite=True, monkeypatch=monkeypatch)
+    recover(tmp_path)
+    assert offsets(tmp_path) == [7]
+    assert content(tmp_path) == [".kafkafmt-stream-q", "t-0"]
 
 
 def test_manifest_without_next_offsets_when_found_then_is_applied(

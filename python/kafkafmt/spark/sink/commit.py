@@ -100,8 +100,9 @@ class Commit:
         ]
         manifest = Manifest(tuple(targets), batch=batch)
         if self.overwrite:
-            replaced = _folders(staging, targets)
+            replaced = tuple(map(str, partitions))
             ends = tuple(in_threads(lambda name: LogEnd.of(self.folder / name), replaced))
+            _fill_folders(staging, replaced, targets)
             manifest = Manifest(replaced=replaced, replaced_ends=ends, batch=batch)
         manifest.write(staging)
         return manifest
@@ -191,20 +192,17 @@ def _move(staging: Path, segment: StagedSegment, base_offset: int) -> None:
         move_offsets(log, positions, base_offset - segment.base_offset)
 
 
-def _folders(staging: Path, segments: Sequence[PlacedSegment]) -> tuple[str, ...]:
-    """Put the segments into `<n>.new`, the new folder of the n-th partition. Return the partitions' folder names.
+def _fill_folders(staging: Path, names: Sequence[str], segments: Iterable[PlacedSegment]) -> None:
+    """Put the segments into `<n>.new`, the new folder of the n-th of the partition folders.
 
     A new folder keeps the topic id of the old one: a broker takes a log without it for that of a deleted topic.
     """
-    numbers: dict[str, int] = {}
+    folders = {name: staging / f"{number}.new" for number, name in enumerate(names)}
+    for name, path in folders.items():
+        path.mkdir()
+        topic_id = read_topic_id(staging.parent / name)
+        if topic_id is not None:
+            write_topic_id(path, topic_id)
     for segment in segments:
-        number = numbers.setdefault(segment.partition, len(numbers))
-        path = staging / f"{number}.new"
-        if not path.exists():
-            path.mkdir()
-            topic_id = read_topic_id(staging.parent / segment.partition)
-            if topic_id is not None:
-                write_topic_id(path, topic_id)
-        put_segment(staging / segment.stem, path, segment.base_offset)
-    sync([staging / f"{number}.new" for number in numbers.values()])
-    return tuple(numbers)
+        put_segment(staging / segment.stem, folders[segment.partition], segment.base_offset)
+    sync(list(folders.values()))

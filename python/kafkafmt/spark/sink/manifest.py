@@ -28,7 +28,12 @@ from kafkafmt._util.files import read_regular, replace_file
 from kafkafmt._util.names import some_names
 from kafkafmt.log.appender import ensure_not_open
 from kafkafmt.log.partition_log import PartitionLog
-from kafkafmt.log.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
+from kafkafmt.log.segment import (
+    LOG_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    is_segment_file_name,
+    segment_file_name,
+)
 from kafkafmt.spark.sink.broker_files import forget_changed
 from kafkafmt.spark.sink.placing import ensure_free
 from kafkafmt.spark.sink.staging import MANIFEST, SEGMENT_SUFFIXES, job_of, remove, sync
@@ -99,9 +104,9 @@ class PlacedSegment:
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The last segment of a log. It is another one, or has another size, after something was appended.
+    """The last segment of a log. An append changes the last segment's base offset or its size.
 
-    The end offset would say the same, but is not known of a damaged log, which an overwrite may replace.
+    An overwrite may replace a damaged log, whose end offset is not known. So this is the end without a look at records.
     """
 
     base_offset: int
@@ -109,11 +114,16 @@ class LogEnd:
 
     @classmethod
     def of(cls, folder: Path) -> LogEnd | None:
-        """Return the end of the log in a folder, or None if there is no folder."""
+        """Return the end of the log in a folder, or None if there is no folder.
+
+        Of a segment that is no regular file, this takes the size of the folder or of the link itself.
+        """
         if not folder.exists():
             return None
-        segments = PartitionLog(folder).segments()
-        return cls(segments[-1].base_offset, segments[-1].size_in_bytes) if segments else cls(0, 0)
+        last = max((path for path in folder.iterdir() if is_segment_file_name(path.name)), default=None)
+        if last is None:
+            return cls(0, 0)
+        return cls(int(last.stem), (last.stat() if last.is_file() else last.lstat()).st_size)
 
     def __str__(self) -> str:
         return f"segment {self.base_offset} of {self.size_in_bytes} bytes at its end"
