@@ -7,6 +7,7 @@ kafka-python's, through its public classes.
 from __future__ import annotations
 
 import asyncio
+import copy
 import socket
 import threading
 import time
@@ -122,9 +123,20 @@ class ControlPlane:
         node_id: None for the node with the fewest requests in flight.
         timeout_ms: None for the option `request_timeout_ms`.
         """
-        return self._manager.call_soon(
-            partial(self._manager.send, request, node_id=node_id, request_timeout_ms=timeout_ms)
-        )
+        return self._manager.call_soon(partial(self._send, request, node_id, timeout_ms))
+
+    def _send(self, request: Any, node_id: int | str | None, timeout_ms: float | None) -> Future:
+        """Send a message in kafka-python's thread. Raises the error of one that cannot be encoded.
+
+        If kafka-python opens a connection for such a message, it closes that, and never ends the message's future.
+        """
+        encoded = copy.copy(request)
+        if encoded.API_VERSION is None:
+            with suppress(kafka_errors.IncompatibleBrokerVersion):  # another broker may know a version
+                encoded.API_VERSION = self.versions.api_version(request)
+        if encoded.API_VERSION is not None:
+            encoded.encode()
+        return self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
 
     def ask(
         self, request: Any, io: IoThread, on_done: Callable[[Any], object], node_id: int | str | None = None
