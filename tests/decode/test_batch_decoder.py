@@ -173,7 +173,6 @@ def test_avro_bytes_when_framed_by_confluent_then_have_no_length(
 WITHOUT_PANDAS = """
 import json, sys
 import pyarrow as pa
-import pyarrow.compute as pc
 import kafkafmt as kf
 from kafkafmt.decode import Decoding, Schema, SchemaFiles
 

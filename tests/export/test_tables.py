@@ -320,20 +320,33 @@ def test_conform_when_milliseconds_do_not_fit_into_microseconds_then_is_refused(
     assert found["time"].cast(pa.int64()).to_pylist() == [1]
 
 
-def test_conform_when_items_lack_many_fields_of_the_table_then_the_memory_is_limited() -> None:
-    """The missing fields of 50,000 items take 153 MiB."""
-    item = pa.struct([("f0", pa.int64())])
-    schema = pa.schema(
-        [("x", pa.list_(pa.field("element", pa.struct([(f"f{n}", pa.int64()) for n in range(400)]))))]
-    )
+@pytest.mark.parametrize(
+    ("item", "kind"),
+    [
+        (pa.struct([("f0", pa.int64())]), pa.int64()),
+        (pa.struct([(f"f{number}", pa.null()) for number in range(400)]), pa.large_string()),
+    ],
+    ids=["missing-fields", "null"],
+)
+def test_conform_when_fields_of_items_take_no_bytes_then_their_memory_in_the_table_is_limited(
+    item: pa.DataType, kind: pa.DataType
+) -> None:
+    """The fields of 50,000 items take 153 MiB in the table."""
+    element = pa.struct([(f"f{number}", kind) for number in range(400)])
+    columns = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+    schema = pa.schema([*columns, ("x", pa.list_(pa.field("element", element)))])
 
     def rows(count: int, items: int) -> pa.RecordBatch:
         offsets = pa.array([items * number for number in range(count + 1)], pa.int32())
-        return pa.record_batch({"x": pa.ListArray.from_arrays(offsets, pa.nulls(items * count, item))})
+        lists = pa.ListArray.from_arrays(offsets, pa.nulls(items * count, item))
+        places = ["t"] * count, pa.array([3] * count, pa.int32()), range(count)
+        return pa.record_batch([*map(pa.array, places), lists], names=schema.names)
 
     assert [part.num_rows for part in conform(rows(1, 50_000), schema)] == [1]
     assert [part.num_rows for part in conform(rows(3, 50_000), schema)] == [1, 1, 1]
-    with pytest.raises(ExportError, match=r"one row with fields that it lacks in the table: .* at most "):
+    with pytest.raises(
+        ExportError, match=r"t-3, offset 0: .* a row of \d+ bytes: expected columns of at most "
+    ):
         list(conform(rows(1, 100_000), schema))
 
 

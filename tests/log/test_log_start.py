@@ -10,7 +10,8 @@ import kafkafmt as kf
 from kafkafmt.log import LogDirectory, LogTail, PartitionLog
 from kafkafmt.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, CheckpointError, log_start_offsets_to_bytes
 from kafkafmt.log.gaps import SourceDamage
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.open_readers import read_memory
+from kafkafmt.log.reader import LogReader
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.types import TopicPartition
 from log.samples import DAY, batch, batches, marker, offsets, put_segment, transactional

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kafkafmt.log import LogAppender, LogTail, PartitionLog, Segment, overlaps
+from kafkafmt.log.open_readers import read_memory
 from kafkafmt.log.overlaps import SegmentEnds
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reader import LogReader
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.records.file import FileRecords
 from kafkafmt.types import TopicPartition

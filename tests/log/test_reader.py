@@ -14,10 +14,12 @@ from _kafkafmt.batches.producer_state import set_producer_state
 from kafkafmt.log import LogAppender, PartitionLog
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
+from kafkafmt.log.open_readers import read_memory
 from kafkafmt.log.open_segment import READ_BYTES
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reader import LogReader
 from kafkafmt.log.segment import SegmentRecords
 from kafkafmt.log.segment_files import SegmentCache
+from kafkafmt.log.time_range import TimeRange
 from kafkafmt.types import Isolation, TopicPartition
 from log.samples import DAY, batch, batches, malformed_marker, marker, moved, put_segment, transactional
 
@@ -576,3 +578,19 @@ def test_read_when_a_transaction_with_a_malformed_marker_is_open_then_the_damage
         file.write(marker(6, 1, commit=True) + batch(7))
     reader.refresh()
     assert offsets(reader) == [2, 3, 5, 7]
+
+
+def test_bound_when_a_malformed_marker_keeps_records_before_the_end_out_then_it_is_damage(
+    folder: Path,
+) -> None:
+    put_segment(folder, 0, [batch(0, 2), transactional(2, 1, 2), malformed_marker(4, 1), batch(5), batch(6)])
+    reader = reader_of(folder, is_committed=True)
+    reader.bound(TimeRange(None, DAY + 6), skips_damage=False)
+    assert not reader.is_held
+    assert reader.read(reader.end_offset) is not None
+    assert (reader.offset, reader.is_held) == (2, True)
+    assert read_all(reader) == ([], [(2, 2)])
+    assert not reader.is_held
+    before = reader_of(folder, is_committed=True)
+    before.bound(TimeRange(None, DAY + 3), skips_damage=False)
+    assert read_all(before) == ([0, 1], [])

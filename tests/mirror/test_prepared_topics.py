@@ -76,6 +76,8 @@ class LaggingTopics(Topics):
 class Configured:
     """A sender that keeps the configuration of topics."""
 
+    keeps_partitions = True
+
     def __init__(self) -> None:
         self.topics: dict[str, TopicConfig] = {}
 

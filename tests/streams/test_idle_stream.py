@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lz4.frame
@@ -12,8 +13,9 @@ import zstandard
 import reference as ref
 from kafkafmt import TopicPartition, codecs
 from kafkafmt.codecs.streams import PayloadStream
-from kafkafmt.memory import MemoryBudget
+from kafkafmt.memory import MemoryBudget, MemoryBudgetError
 from kafkafmt.streams import PartitionGroup
+from kafkafmt.streams.record_queue import RecordSlice
 from reference import Row
 from streams.partition_logs import Log, log_of
 
@@ -27,9 +29,12 @@ RECORDS = 60
 LEAST = 300 * KIB
 
 
-def zstd_of(data: bytes) -> bytes:
-    """Few bytes with a window of 2 MiB and without a content size, as Kafka's Java writes them."""
-    return zstandard.ZstdCompressor(level=3, write_content_size=False).compress(data)
+def zstd_of(data: bytes, window_log: int) -> bytes:
+    """Few bytes without a content size, as Kafka's Java writes them."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        3, window_log=window_log, write_content_size=False
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters).compress(data)
 
 
 def lz4_of(data: bytes) -> bytes:
@@ -38,11 +43,11 @@ def lz4_of(data: bytes) -> bytes:
     return compressed
 
 
-def large(times: list[int], codec: int = ref.ZSTD) -> Log:
-    """A batch that decompresses to many times its size."""
+def large(times: list[int], codec: int = ref.ZSTD, *, window_log: int = 21) -> Log:
+    """A batch that decompresses to many times its size. window_log: of ZSTD, 2 MiB by default."""
     rows = [Row(n, time, None, VALUE) for n, time in enumerate(times)]
     data = ref.records(rows, 0, times[0])
-    payload = zstd_of(data) if codec == ref.ZSTD else lz4_of(data)
+    payload = zstd_of(data, window_log) if codec == ref.ZSTD else lz4_of(data)
     fields: dict[str, Any] = {"base_timestamp": times[0], "max_timestamp": max(times)}
     return Log(
         ref.batch(payload, len(rows), attributes=codec, last_offset_delta=len(rows) - 1, **fields), rows
@@ -92,7 +97,7 @@ def kept(group: PartitionGroup) -> list[PayloadStream]:
 
 
 def taken(group: PartitionGroup) -> list[tuple[TopicPartition, int]]:
-    """All records in order. At most one decompressor is open at each step, and counts."""
+    """All records in order. At most one decompressor without room is open at each step, and counts."""
     found = []
     while (one := group.take()) is not None:
         found += [(one.topic_partition, record.offset) for record in one.records()]
@@ -127,6 +132,52 @@ def test_take_when_two_partitions_need_a_large_decompressor_then_one_is_open_at_
     assert taken(group_of(logs)) == [(tp, n) for n in range(10) for tp in (A, B)]
 
 
+def test_take_when_a_decompressor_is_kept_then_those_that_fit_stay_open(streams: Streams) -> None:
+    """The decompressor of A, of 8 MiB, never has room. That of B, of 4 MiB, has, as B has many batches."""
+    times = list(range(0, 2 * RECORDS, 2))
+    fitting = large([one + 1 for one in times], window_log=22)
+    later = [
+        ref.batch_of([Row(n, 10_000 + n, None, bytes(MIB))], base_offset=n)
+        for n in range(RECORDS, RECORDS + 20)
+    ]
+    logs = {A: large(times, window_log=23), B: Log(b"".join([fitting.data, *later]), fitting.rows)}
+    group = group_of(logs, 32 * MIB)
+    for n in range(RECORDS):
+        for tp in (A, B):
+            found = group.take(1)
+            assert found is not None
+            assert [(found.topic_partition, one.offset) for one in found.records()] == [(tp, n)]
+    assert streams.decompressed < 2.02 * RECORDS * len(VALUE)
+
+
+def test_take_when_keeping_a_decompressor_fails_then_no_record_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = group_of({A: large(list(range(RECORDS)))})
+    failed = []
+
+    def keep_then_fail(*args: object) -> None:
+        keep(*args)
+        failed.append(args)
+        if len(failed) == 2:
+            raise MemoryError
+
+    keep = group._bound.idle_stream.keep
+    monkeypatch.setattr(group._bound.idle_stream, "keep", keep_then_fail)
+    found = []
+    while (one := _taken_again(group)) is not None:
+        found += [record.offset for record in one.records()]
+    assert len(failed) > 2
+    assert found == list(range(RECORDS))
+
+
+def _taken_again(group: PartitionGroup) -> RecordSlice | None:
+    try:
+        return group.take()
+    except MemoryError:
+        return group.take()
+
+
 def test_take_when_the_caller_waits_for_batches_then_no_decompressor_is_kept_beyond_the_bound() -> None:
     group = group_of({A: large([0, 1, 2, 3, 4, 5])})
     group.add(B)
@@ -149,6 +200,11 @@ def test_take_when_the_caller_reserves_the_rest_of_the_budget_then_it_does_not_w
     group = group_of({A: large(list(range(RECORDS)))}, budget=budget.child("buffers"))
     found = group.take()
     assert found is not None
+    assert len(kept(group)) == 1
+    with ThreadPoolExecutor(1) as threads:  # other threads do not close what the group may use
+        refused = threads.submit(budget.reserve, 3 * MIB, timeout=0)
+        with pytest.raises(MemoryBudgetError):
+            refused.result()
     assert len(kept(group)) == 1
     with budget.reserve(3 * MIB, timeout=0):
         assert kept(group) == []

@@ -17,10 +17,13 @@ MISFITS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 class ColumnBudget:
-    """The bytes that the columns of payloads of `payload_bytes` in all may take: see `max_column_bytes`."""
+    """The bytes that columns may take: see `max_column_bytes`.
 
-    def __init__(self, payload_bytes: int) -> None:
-        self._payload_bytes = payload_bytes
+    payload_bytes: of all payloads, or of what else the columns are made of, which `made_of` names in errors.
+    """
+
+    def __init__(self, payload_bytes: int, made_of: str = "payloads") -> None:
+        self._payload_bytes, self._made_of = payload_bytes, made_of
         self._column_bytes = 0
 
     def take(self, size: int) -> None:
@@ -29,7 +32,8 @@ class ColumnBudget:
         limit = max_column_bytes(self._payload_bytes)
         if self._column_bytes > limit:
             raise OverflowError(
-                f"payloads of {self._payload_bytes} bytes: expected columns of at most {limit} bytes in all; found more"
+                f"{self._made_of} of {self._payload_bytes} bytes: expected columns of at most {limit} bytes in all; "
+                "found more"
             )
 
 

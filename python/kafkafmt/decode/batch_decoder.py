@@ -74,8 +74,8 @@ class ColumnDecoder:
     def decode(self, column: pa.Array, headers: pa.Array | None) -> DecodedPayloads:
         """Decode the payloads of a column. Null stays null.
 
-        The columns of all writers have the limit of one. Those of a writer are counted when they are complete, so they
-        may take as many bytes once more until then.
+        One limit holds for the columns of all writers together. Those of a writer are counted after they are complete,
+        so the peak may be twice the limit.
 
         Raises OverflowError if the values of several payloads do not fit into one column, or take too many bytes.
         """

@@ -263,16 +263,28 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch
     Raises ExportError for a value that the type of the table cannot hold, and for a row that would take more.
     """
     middle = batch.num_rows // 2
-    budget = ColumnBudget(0 if middle else batch.nbytes)
+    budget = ColumnBudget(0 if middle else batch.nbytes, "a row")
     try:
         conformed = _conformed(batch, schema, budget)
     except OverflowError as error:
         if not middle:
-            raise ExportError(f"one row with fields that it lacks in the table: {error}") from error
+            raise ExportError(
+                f"{_place(batch)}the columns of the table take too much memory: {error}"
+            ) from error
         yield from conform(batch[:middle], schema)
         yield from conform(batch[middle:], schema)
     else:
         yield conformed
+
+
+def _place(row: pa.RecordBatch) -> str:
+    """Return where the record of a row is, for an error; empty if the row does not tell."""
+    for prefix in ("", KAFKA_PREFIX):
+        names = [f"{prefix}{name}" for name in ("topic", "partition", "offset")]
+        if set(names) <= set(row.schema.names):
+            topic, partition, offset = (row.column(name)[0].as_py() for name in names)
+            return f"{topic}-{partition}, offset {offset}: "
+    return ""
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema, budget: ColumnBudget) -> pa.RecordBatch:
@@ -310,4 +322,8 @@ def _cast(array: pa.Array, kind: pa.DataType, budget: ColumnBudget) -> pa.Array:
         return evolved(array, kind, partial(_cast, budget=budget), budget)
     is_cut = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
     is_cut |= pa.types.is_time(kind)
-    return array.cast(kind, safe=False) if is_cut else evolved(array, kind)
+    if not is_cut:
+        return evolved(array, kind, budget=budget)
+    result = array.cast(kind, safe=False)
+    budget.take(result.nbytes)
+    return result

@@ -17,9 +17,9 @@ from kafkafmt.jobs.files import is_deleted_folder
 from kafkafmt.jobs.readers import Readers
 from kafkafmt.log.directory import LogDirectory
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
-from kafkafmt.log.open_readers import OpenReaders
+from kafkafmt.log.open_readers import OpenReaders, read_memory
 from kafkafmt.log.open_segment import READ_BYTES
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reader import LogReader
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.tail import UnreadTail
 from kafkafmt.log.time_range import EVERYTHING, TimeRange

@@ -127,7 +127,9 @@ class LogTransactions:
 
         def note(error: KafkaFormatError) -> None:
             assert error.last_offset is not None
-            self.unreadable.append(UnreadableMarker(error.last_offset, opened.records.with_source(error)))
+            # A traceback would keep the memory of the run.
+            found = opened.records.with_source(error.with_traceback(None))
+            self.unreadable.append(UnreadableMarker(error.last_offset, found))
 
         self.add(run, sound, note)
 

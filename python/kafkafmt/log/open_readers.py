@@ -1,9 +1,11 @@
-"""Which readers of many logs keep their segment open."""
+"""What readers of many logs share: their buffer, and which of them keep their segment open."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
+
+from kafkafmt.log.open_segment import READ_BYTES
 
 if TYPE_CHECKING:
     from kafkafmt.log.reader import LogReader
@@ -28,3 +30,8 @@ class OpenReaders:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget the reader of a partition, which is gone."""
         self._open.pop(topic_partition, None)
+
+
+def read_memory() -> bytearray:
+    """Allocate the buffer that readers share."""
+    return bytearray(READ_BYTES)

@@ -100,6 +100,10 @@ class ReadSegments(NamedTuple):
         """Return the segments from the one that an offset belongs to on; all of them for None."""
         return self.segments if offset is None else self.segments[self.number_of(offset) :]
 
+    def after(self, segment: Segment) -> Segment | None:
+        """Return the segment after one that may have been deleted since; None for the last one."""
+        return next((one for one in self.segments if one.base_offset > segment.base_offset), None)
+
     def spans(self, start_offset: int = 0) -> Iterator[tuple[Segment, int, int | None]]:
         """Iterate over the segments with offsets from `start_offset` on, with the lowest of them to read from each.
 

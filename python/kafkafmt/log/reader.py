@@ -85,6 +85,7 @@ class LogReader:
         self._is_tail_reported = False
         self._markers_reported = 0  # the offset after the last marker that was reported as damage
         self._cut: LogCut | None = None
+        self._time_end = 0  # the offset of the end in time, which a transaction that is open may precede
         self._on_gone = on_gone
         self.offset = self.start_offset
         self.refresh()
@@ -147,6 +148,14 @@ class LogReader:
             self.offset, self._open = offset, None
             self._may_begin_within = True
 
+    @property
+    def is_held(self) -> bool:
+        """Whether records before the wanted end are left out because of a marker that `read` is still to return."""
+        if self.offset < self.end_offset:
+            return False
+        marker = self._unreadable_marker()
+        return marker is not None and (self._cut is None or marker.offset < self._time_end)
+
     def find_timestamp(self, timestamp_ms: int, *, skips_damage: bool) -> int | None:
         """Return the offset of the first record with a timestamp or a later one, as `PartitionLog.find_timestamp`."""
         found = self._log.find_timestamp(timestamp_ms, skips_damage=skips_damage)
@@ -185,6 +194,7 @@ class LogReader:
         """
         end = None if times.end_ms is None else self.find_timestamp(times.end_ms, skips_damage=skips_damage)
         if end is not None:
+            self._time_end = end
             self.end_at(LogCut(max(min(end, self.end_offset), self.start_offset), {}))
         if times.start_ms is not None:
             start = self.find_start(times.start_ms, skips_damage=skips_damage, on_damage=on_damage)
@@ -229,8 +239,7 @@ class LogReader:
             )
             if wanted is not None:
                 return wanted
-        is_held = self._cut is None and self.offset >= self.end_offset
-        if marker is not None and (end < limit or is_held):
+        if marker is not None and (end < limit or self.is_held):
             return self._marker_damage(marker)
         return self._tail_damage(end_offset)
 
@@ -242,7 +251,7 @@ class LogReader:
         return next((one for one in self._tail.unreadable_markers if one.offset >= next_offset), None)
 
     def _marker_damage(self, marker: UnreadableMarker) -> SourceDamage:
-        """Return a marker as damage, once, and move after it. If its own transaction ends the log before it, stay."""
+        """Return a marker as damage, once, and move after it, unless its transaction, which is open, ends the log."""
         offset, self._markers_reported = self.offset, marker.offset + 1
         if offset >= marker.offset:
             self.offset = self._markers_reported
@@ -262,7 +271,7 @@ class LogReader:
                 if not len(sound):
                     run.ensure_valid(0, 1)  # raises
                 return self._in_order(sound, opened, self._reached)
-            following = self._segment_after(opened.segment)
+            following = self._tail.read_segments().after(opened.segment)
             if not is_over:
                 check_tail(opened.records, self._position, is_active=following is None)
             if following is None:
@@ -333,10 +342,6 @@ class LogReader:
         self._position, self._reached = 0, segment.base_offset
         self._may_begin_within = True
         return self._open
-
-    def _segment_after(self, segment: Segment) -> Segment | None:
-        segments = self._tail.read_segments().segments
-        return next((one for one in segments if one.base_offset > segment.base_offset), None)
 
     def _wanted_before(self, run: BatchRun, end_offset: int) -> BatchRun | SourceDamage | None:
         """Return what `_wanted` does, without records from the cut on. A batch that contains it is returned alone."""
@@ -424,7 +429,7 @@ class LogReader:
             self._position = opened.records.position_after(error)
         next_offset = self._next_offset(opened)
         if next_offset is None and opened.is_over(self._position):
-            following = self._segment_after(opened.segment)
+            following = self._tail.read_segments().after(opened.segment)
             if following is not None:
                 next_offset, is_in_sequence = self._first_from(self._begin(following), offset), False
         if next_offset is not None and next_offset <= offset:
@@ -492,8 +497,3 @@ class LogReader:
             return None
         self._is_tail_reported = True
         return SourceDamage(self.topic_partition, self.offset, None, str(damage))
-
-
-def read_memory() -> bytearray:
-    """Allocate the buffer that readers share."""
-    return bytearray(READ_BYTES)

@@ -217,8 +217,8 @@ class MirrorCluster:
 
     def create_topic(
         self, name: str, topic: TopicConfig, *, replication_factor: int = -1, only_checks: bool = False
-    ) -> None:
-        """Create a topic. One that exists stays as it is.
+    ) -> int:
+        """Create a topic. One that exists stays as it is. Returns its number of replicas; -1 if brokers do not say.
 
         Raises MirrorError if that fails, and its subclass UnansweredError if it may succeed later.
 
@@ -240,8 +240,9 @@ class MirrorCluster:
                 _raise_for(answer["topics"])
             if not only_checks:
                 self._admin.wait_for_topics([name])
+            return int(answer["topics"][0].get("replication_factor", -1))
         except kafka_errors.TopicAlreadyExistsError:
-            return
+            return -1
         except RefusedError:
             raise
         except kafka_errors.KafkaError as error:

@@ -120,8 +120,8 @@ class Restore:
             given = self._options.topic_settings.applied(plan.target, {})
             for name in sorted(given.keys() & plan.refused.keys()):
                 raise RestoreError(
-                    f"--topic-config {name}={given[name]}: {self._cluster.address} refuses it for topic {plan.target}: "
-                    f"{plan.refused[name]}"
+                    f"--topic-config {name}={given[name]}: topic {plan.target} at {self._cluster.address} cannot "
+                    f"have it: {plan.refused[name]}"
                 )
 
     def run(self, report: Report) -> None:

@@ -105,13 +105,13 @@ class TargetOfRestore:
                     f"{found}: keys would be in other partitions"
                 )
             configs = {key: value for key, value in wanted.configs.items() if key not in THROTTLED_REPLICAS}
-            accepted, refused = self._accepted(
+            accepted, refused, replicas = self._accepted(
                 target, TopicConfig(partitions, configs), is_there=target in there
             )
             throttles = sorted(wanted.configs.keys() & THROTTLED_REPLICAS)
             refused |= dict.fromkeys(throttles, "it names brokers of the old cluster")
-            replicas = replicas_there.get(target, self._replication_factor)
-            if replicas > 0:  # else brokers choose it when they create the topic
+            replicas = replicas_there.get(target, max(replicas, self._replication_factor))
+            if replicas > 0:  # else `finish` asks for it
                 _refuse_replicas(accepted, refused, replicas)
             plans.append(TopicPlan(topic, target, partitions, accepted, refused, is_there=target in there))
         return plans
@@ -148,7 +148,7 @@ class TargetOfRestore:
         for plan in plans:
             configs = {**plan.configs, **self._during(plan)}
             configs = {key: value for key, value in configs.items() if key not in _AFTERWARDS}
-            found, refused = self._accepted(
+            found, refused, _ = self._accepted(
                 plan.target, TopicConfig(plan.partitions, configs), is_there=plan.is_there
             )
             if refused:
@@ -197,13 +197,16 @@ class TargetOfRestore:
 
     def _accepted(
         self, target: str, topic: TopicConfig, *, is_there: bool
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the properties that brokers accept, and those that they refuse, with their message."""
+    ) -> tuple[dict[str, str], dict[str, str], int]:
+        """Return the properties that brokers accept, those that they refuse, with their message, and the replicas.
+
+        The replicas are those that a new topic would get; -1 if brokers do not say.
+        """
         accepted, refused = dict(topic.configs), {}
         name = f"kafkafmt-restore-check-{uuid4().hex[:12]}" if is_there else target
         while True:
             try:
-                self._cluster.create_topic(
+                replicas = self._cluster.create_topic(
                     name,
                     TopicConfig(topic.partitions, accepted),
                     replication_factor=self._replication_factor,
@@ -221,7 +224,7 @@ class TargetOfRestore:
             except kafka_errors.KafkaError as error:
                 raise RestoreError(f"topic {target}: {error}") from None
             else:
-                return accepted, refused
+                return accepted, refused, replicas
 
 
 def _refuse_replicas(configs: dict[str, str], refused: dict[str, str], replicas: int) -> None:

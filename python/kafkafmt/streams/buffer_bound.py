@@ -8,8 +8,9 @@ A quarter of a part is left for the buffer in which the first batch is decoded:
     sum of max(batches + max(buffer, part / 4), part) over all partitions <= total_bytes
 
 One large decompressor is kept beyond the parts: that of the buffer that was filled last (`idle_stream.py`). It counts
-as a part of that buffer, so others get fewer shared bytes. The sum exceeds the total by its size at most. Before the
-group waits for batches, the decompressor is closed if the sum exceeds the total.
+as a part of that buffer, so batches get fewer shared bytes. For the buffers of others its bytes are free. So the sum
+exceeds the total by its size at most. Before the group waits for batches, the decompressor is closed if the sum exceeds
+the total.
 
 A finished partition has no part, as it takes no more batches. Follows `Memory Management in Kafka Streams, "Summary"`:
 buffers are configured "at the global level".
@@ -92,7 +93,8 @@ class BufferBound:
         self._divide()
         part = self._part_bytes if holder.has_part else 0
         own = max(part - holder.batch_bytes, self._part_bytes // _LEFT_FOR_BUFFERS)
-        free = max(self._free_bytes, 0) // min(len(self._holders), _BUFFER_SHARE)
+        free_bytes = self._free_bytes + self.idle_stream.bytes_of_others(holder)
+        free = max(free_bytes, 0) // min(len(self._holders), _BUFFER_SHARE)
         shared = max(holder.count - holder.batch_bytes - own, 0) + free
         return own + (shared if len(self._holders) == 1 else min(shared, holder.batch_bytes))
 

@@ -58,11 +58,6 @@ class DecodeBuffers(ABC):
         self._rows_bytes = 0
 
     @property
-    def held_bytes(self) -> int:
-        """The bytes of `held` that these buffers use."""
-        return self._rows_bytes
-
-    @property
     def is_used_up(self) -> bool:
         """Whether the present buffer is the last one."""
         return self._is_at_end()
@@ -74,8 +69,8 @@ class DecodeBuffers(ABC):
     def next(self, room: int) -> LocatedRecords | None:
         """Decode the next buffer; None if it has no record.
 
-        room: the bytes for all that `held_bytes` counts. A buffer gets at least LEAST_BUFFER_BYTES, even beyond room
-        and budget. Raises KafkaFormatError for damage, at each call again.
+        room: the bytes for the buffer, its rows and its decompressor. A buffer gets at least
+        LEAST_BUFFER_BYTES, even beyond room and budget. Raises KafkaFormatError for damage, at each call again.
         """
 
     def release(self) -> None:
@@ -142,11 +137,6 @@ class CompressedBuffers(DecodeBuffers):
         self._is_whole = False
         self._stream: PayloadStream | None = None
 
-    @property
-    def held_bytes(self) -> int:
-        state_bytes = 0 if self._stream is None else self._stream.state_bytes
-        return self._rows_bytes + len(self._chunk) + state_bytes
-
     def _is_at_end(self) -> bool:
         return self._done >= self._count >= 0
 
@@ -161,6 +151,8 @@ class CompressedBuffers(DecodeBuffers):
                 located, missing = self._locate(room)
             if located is not None and self._done + len(located) == self._count and not self._is_whole:
                 self._ensure_end(room)
+            if self._stream is not None and not self._has_room(self._stream, room):
+                self._held.keep_stream(self._close_stream, self._stream.state_bytes)
         except KafkaFormatError as error:
             self._close_stream()
             self._keep_rows(None)
@@ -172,8 +164,6 @@ class CompressedBuffers(DecodeBuffers):
             self._done, self._at = self._done + len(located), self._end_position
         if self.is_used_up:
             self.number = self._batch + 1
-        if self._stream is not None and not self._has_room(self._stream, room):
-            self._held.keep_stream(self._close_stream)
         return located
 
     def _locate(self, room: int) -> tuple[LocatedRecords | None, int]:

@@ -87,16 +87,16 @@ class HeldBytes:
         if self._reservation is not None:
             self._reservation.resize(self.count)
 
-    def keep_stream(self, close: Callable[[], None]) -> None:
-        """Keep a large decompressor, whose bytes are counted, until another one is opened; see `IdleStream`."""
-        self._bound.idle_stream.keep(close, self._budget)
+    def keep_stream(self, close: Callable[[], None], size: int) -> None:
+        """Keep a large decompressor of `size` counted bytes until another one is opened; see `IdleStream`."""
+        self._bound.idle_stream.keep(close, self, size, self._budget)
 
     def take_stream(self, close: Callable[[], None]) -> bool:
         """Take the decompressor that `keep_stream` kept. Returns False if it was closed since, or never kept."""
         return self._bound.idle_stream.take(close)
 
     def release_stream(self) -> None:
-        """Close the kept decompressor, whose ever it is."""
+        """Close the kept decompressor, of whichever partition."""
         self._bound.idle_stream.release()
 
     def close(self) -> None:

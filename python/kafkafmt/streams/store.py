@@ -29,7 +29,8 @@ from kafkafmt._util.locks import locked_folder
 from kafkafmt._util.sizes import parse_named_size
 from kafkafmt.errors import CorruptRecordError
 from kafkafmt.log.gaps import SourceDamage
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.open_readers import read_memory
+from kafkafmt.log.reader import LogReader
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.streams.cache import prefix_stop

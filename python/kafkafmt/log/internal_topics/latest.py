@@ -17,7 +17,8 @@ from _kafkafmt.records.last_records import LastRecords
 from kafkafmt.errors import CorruptRecordError, KafkaFormatError
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.isolation import LogTransactions
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.open_readers import read_memory
+from kafkafmt.log.reader import LogReader
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.records.decoding import locate_in_chunks
 from kafkafmt.records.runs import (

@@ -16,9 +16,9 @@ from kafkafmt.log.compaction import cleaned_topics, shows_compaction
 from kafkafmt.log.directory import FollowedFolders, nested_log_directory, no_segments_message
 from kafkafmt.log.directory_topics import DirectoryTopic, read_directory_topics
 from kafkafmt.log.gaps import OffsetsGone, SourceDamage
-from kafkafmt.log.open_readers import OpenReaders
+from kafkafmt.log.open_readers import OpenReaders, read_memory
 from kafkafmt.log.partition_metadata import read_topic_id
-from kafkafmt.log.reader import LogReader, read_memory
+from kafkafmt.log.reader import LogReader
 from kafkafmt.log.segment_files import SegmentCache
 from kafkafmt.log.time_range import TimeRange
 from kafkafmt.log.topic_configs import TopicConfig
@@ -208,7 +208,7 @@ class DirectorySource(Source):
 
     def is_at_end(self, topic_partition: TopicPartition) -> bool:
         reader = self._readers[topic_partition]
-        return reader.offset >= min(self._bound(topic_partition), reader.end_offset)
+        return reader.offset >= min(self._bound(topic_partition), reader.end_offset) and not reader.is_held
 
     def goals(self) -> Mapping[TopicPartition, int]:
         return {} if self._options.is_following else self._ends

@@ -60,7 +60,7 @@ class UnknownRecords:
         self._found.pop(topic_partition, None)
 
     def forget_recreated(self) -> None:
-        """Read the offsets of topics that were created again anew."""
+        """Forget the offsets of topics that were created again: the next look reads them."""
         self._recreated.clear()
 
     def look(self, topic_partition: TopicPartition) -> None:

@@ -197,6 +197,7 @@ def _finish(staging: RemotePath, *, removes: bool) -> None:
         return
     is_over = removes or not files or ((owner := _owner_of(staging, files)) is not None and owner.is_dead())
     if MANIFEST in files:
+        manifest = None
         try:
             manifest = StoreManifest.read(staging)
             remaining = manifest.remaining(staging)
@@ -204,7 +205,7 @@ def _finish(staging: RemotePath, *, removes: bool) -> None:
             files = files_below(staging)
             if MANIFEST not in files or APPLIED in files:  # its driver is alive, and has finished meanwhile
                 return
-            if isinstance(error, OSError):
+            if manifest is None or isinstance(error, OSError):
                 raise
             raise cannot_finish(staging, error) from error
         remaining.apply(staging)

@@ -156,7 +156,7 @@ class StoreManifest:
         try:
             in_threads(lambda name: storage.delete(folder / name), self.removed)
             in_threads(lambda segments: put_all(staging, segments), self._partitions().values())
-            if self.batch is not None:
+            if self.batch is not None and not self.batch.is_committed(folder):  # a later one may be
                 self.batch.note(folder)
             write_file(staging / APPLIED, b"{}")
         except OSError:
