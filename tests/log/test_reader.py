@@ -26,14 +26,14 @@ from log.samples import DAY, batch, batches, malformed_marker, marker, moved, pu
 PARTITION = TopicPartition("t", 0)
 
 
-def reader_of(folder: Path, *, is_committed: bool = False) -> LogReader:
+def reader_of(folder: Path, *, is_committed: bool = False, keeps_control_batches: bool = False) -> LogReader:
     return LogReader(
         PARTITION,
         folder,
         SegmentCache(),
         read_memory(),
         is_committed=is_committed,
-        keeps_control_batches=False,
+        keeps_control_batches=keeps_control_batches,
     )
 
 
@@ -580,17 +580,32 @@ def test_read_when_a_transaction_with_a_malformed_marker_is_open_then_the_damage
     assert offsets(reader) == [2, 3, 5, 7]
 
 
+def test_read_when_a_malformed_marker_was_returned_as_damage_then_it_is_no_batch_later(folder: Path) -> None:
+    path = put_segment(folder, 0, [transactional(0, 1, 2), malformed_marker(2, 1), batch(3)])
+    reader = reader_of(folder, is_committed=True, keeps_control_batches=True)
+    assert read_all(reader) == ([], [(0, 0)])
+    with path.open("ab") as file:
+        file.write(marker(4, 1, commit=True))
+    reader.refresh()
+    runs = []
+    while (run := reader.read(reader.end_offset)) is not None:
+        assert not isinstance(run, SourceDamage)
+        runs += run.index["base_offset"].tolist()
+    assert runs == [0, 3, 4]
+
+
 def test_bound_when_a_malformed_marker_keeps_records_before_the_end_out_then_it_is_damage(
     folder: Path,
 ) -> None:
     put_segment(folder, 0, [batch(0, 2), transactional(2, 1, 2), malformed_marker(4, 1), batch(5), batch(6)])
     reader = reader_of(folder, is_committed=True)
     reader.bound(TimeRange(None, DAY + 6), skips_damage=False)
-    assert not reader.is_held
+    assert reader.held_by is None
     assert reader.read(reader.end_offset) is not None
-    assert (reader.offset, reader.is_held) == (2, True)
+    assert reader.held_by is not None
+    assert reader.held_by.offset == 4
     assert read_all(reader) == ([], [(2, 2)])
-    assert not reader.is_held
-    before = reader_of(folder, is_committed=True)
-    before.bound(TimeRange(None, DAY + 3), skips_damage=False)
-    assert read_all(before) == ([0, 1], [])
+    assert reader.held_by is None
+    within = reader_of(folder, is_committed=True)  # record 2 is before the end
+    within.bound(TimeRange(None, DAY + 3), skips_damage=False)
+    assert read_all(within) == ([0, 1], [(2, 2)])

@@ -271,15 +271,17 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch
             raise ExportError(
                 f"{_place(batch)}the columns of the table take too much memory: {error}"
             ) from error
-        yield from conform(batch[:middle], schema)
-        yield from conform(batch[middle:], schema)
     else:
         yield conformed
+        return
+    # Not in the handler: the traceback of the error keeps the columns that were complete.
+    yield from conform(batch[:middle], schema)
+    yield from conform(batch[middle:], schema)
 
 
 def _place(row: pa.RecordBatch) -> str:
     """Return where the record of a row is, for an error; empty if the row does not tell."""
-    for prefix in ("", KAFKA_PREFIX):
+    for prefix in (KAFKA_PREFIX, ""):
         names = [f"{prefix}{name}" for name in ("topic", "partition", "offset")]
         if set(names) <= set(row.schema.names):
             topic, partition, offset = (row.column(name)[0].as_py() for name in names)

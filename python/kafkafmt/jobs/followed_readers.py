@@ -88,7 +88,7 @@ class FollowedReaders(PartitionReaders):
 
     def _has_more(self, topic_partition: TopicPartition) -> bool:
         reader = self._reader(topic_partition)
-        return reader is not None and (reader.offset < reader.end_offset or reader.is_held)
+        return reader is not None and (reader.offset < reader.end_offset or reader.held_by is not None)
 
     def _is_idle(self, topic_partition: TopicPartition, now: float) -> bool:
         if self._has_more(topic_partition):

@@ -13,6 +13,7 @@ from kafkafmt.errors import InvalidRecordError, KafkaFormatError
 from kafkafmt.log.cut import LogCut
 from kafkafmt.log.gaps import SourceDamage
 from kafkafmt.log.indexes import AbortedTransaction
+from kafkafmt.log.marker_reports import MarkerReports
 from kafkafmt.log.open_segment import READ_BYTES, OpenSegment
 from kafkafmt.log.partition_log import PartitionLog
 from kafkafmt.log.segment import check_tail
@@ -83,7 +84,7 @@ class LogReader:
         self._may_begin_within = True  # whether `offset` may be within the next batch
         self._reached = 0  # the offset after the last batch before `_position`
         self._is_tail_reported = False
-        self._markers_reported = 0  # the offset after the last marker that was reported as damage
+        self._markers = MarkerReports(self._tail)
         self._cut: LogCut | None = None
         self._time_end = 0  # the offset of the end in time, which a transaction that is open may precede
         self._on_gone = on_gone
@@ -149,12 +150,12 @@ class LogReader:
             self._may_begin_within = True
 
     @property
-    def is_held(self) -> bool:
-        """Whether records before the wanted end are left out because of a marker that `read` is still to return."""
-        if self.offset < self.end_offset:
-            return False
-        marker = self._unreadable_marker()
-        return marker is not None and (self._cut is None or marker.offset < self._time_end)
+    def held_by(self) -> UnreadableMarker | None:
+        """The marker that `read` is still to return, and that leaves out records before the end; None if none does."""
+        is_at_end = self._is_committed and self.offset >= self.end_offset
+        if not is_at_end or (self._cut is not None and self._cut.end_offset >= self._time_end):
+            return None
+        return self._markers.unreported_from(self.offset)
 
     def find_timestamp(self, timestamp_ms: int, *, skips_damage: bool) -> int | None:
         """Return the offset of the first record with a timestamp or a later one, as `PartitionLog.find_timestamp`."""
@@ -211,50 +212,50 @@ class LogReader:
         used again. A damaged batch is returned as SourceDamage, and the next call continues after it. With
         `is_committed` so is a marker that cannot be read.
         """
-        marker, limit = self._unreadable_marker(), min(end_offset, self.end_offset)
-        end = limit if marker is None else min(limit, marker.offset)
-        while self.offset < end:
-            try:
-                run = self._next_run(min(most_bytes, READ_BYTES))
-            except KafkaFormatError as error:
-                damage = self._pass_over(error)
-                if damage is not None:
-                    return damage
-                continue
-            if run is None:
-                return self._missing()
-            _, stop = rows_between(
-                run, end_offset=end, max_decompressed_bytes=self._log.max_decompressed_bytes
-            )
-            if not stop:
-                misplaced = self._contradicted(run)
-                if misplaced is None:  # compaction has removed all records up to `end`
-                    self.offset = end
-                elif (damage := self._pass_over(misplaced)) is not None:
-                    return damage
-                continue
-            run = slice_run(run, 0, stop)
-            wanted = (
-                self._wanted(run) if self._cut is None else self._wanted_before(run, self._cut.end_offset)
-            )
-            if wanted is not None:
-                return wanted
-        if marker is not None and (end < limit or self.is_held):
-            return self._marker_damage(marker)
-        return self._tail_damage(end_offset)
+        while True:
+            limit = min(end_offset, self.end_offset)
+            marker = self._markers.first_from(self.offset) if self._is_committed else None
+            end = limit if marker is None else min(limit, marker.offset)
+            while self.offset < end:
+                try:
+                    run = self._next_run(min(most_bytes, READ_BYTES))
+                except KafkaFormatError as error:
+                    damage = self._pass_over(error)
+                    if damage is not None:
+                        return damage
+                    continue
+                if run is None:
+                    return self._missing()
+                found = self._found_in(run, end)
+                if found is not None:
+                    return found
+            if marker is None or end == limit:
+                break
+            if not self._markers.is_reported(marker):
+                return self._marker_damage(marker)
+            self.offset = max(self.offset, marker.offset + 1)
+        held_by = self.held_by
+        return self._tail_damage(end_offset) if held_by is None else self._marker_damage(held_by)
 
-    def _unreadable_marker(self) -> UnreadableMarker | None:
-        """Return the next transaction marker that cannot be read, if records are returned by their transactions."""
-        if not self._is_committed:
+    def _found_in(self, run: BatchRun, end: int) -> BatchRun | SourceDamage | None:
+        """Return what is wanted of the batches of a run before an offset; None if nothing is. Moves `offset`."""
+        limit = self._log.max_decompressed_bytes
+        _, stop = rows_between(run, end_offset=end, max_decompressed_bytes=limit)
+        if not stop:
+            misplaced = self._contradicted(run)
+            if misplaced is not None:
+                return self._pass_over(misplaced)
+            self.offset = end  # compaction has removed all records up to `end`
             return None
-        next_offset = max(self.offset, self._markers_reported)
-        return next((one for one in self._tail.unreadable_markers if one.offset >= next_offset), None)
+        run = slice_run(run, 0, stop)
+        return self._wanted(run) if self._cut is None else self._wanted_before(run, self._cut.end_offset)
 
     def _marker_damage(self, marker: UnreadableMarker) -> SourceDamage:
-        """Return a marker as damage, once, and move after it, unless its transaction, which is open, ends the log."""
-        offset, self._markers_reported = self.offset, marker.offset + 1
+        """Return a marker as damage, and move after it, unless its transaction, which is open, ends the log."""
+        self._markers.note(marker)
+        offset = self.offset
         if offset >= marker.offset:
-            self.offset = self._markers_reported
+            self.offset = marker.offset + 1
         return SourceDamage(self.topic_partition, offset, self.offset, str(marker.error))
 
     def _next_run(self, run_bytes: int) -> BatchRun | None:

@@ -93,7 +93,10 @@ class BufferBound:
         self._divide()
         part = self._part_bytes if holder.has_part else 0
         own = max(part - holder.batch_bytes, self._part_bytes // _LEFT_FOR_BUFFERS)
-        free_bytes = self._free_bytes + self.idle_stream.bytes_of_others(holder)
+        owner: Holder | None = self.idle_stream.owner
+        free_bytes = self._free_bytes
+        if owner is not None and owner is not holder:
+            free_bytes += owner.weight - self._weight(owner, self.idle_stream.size)
         free = max(free_bytes, 0) // min(len(self._holders), _BUFFER_SHARE)
         shared = max(holder.count - holder.batch_bytes - own, 0) + free
         return own + (shared if len(self._holders) == 1 else min(shared, holder.batch_bytes))
@@ -115,14 +118,14 @@ class BufferBound:
         """Divide again, because a partition was finished or is fed again."""
         self._is_divided = False
 
-    def _buffer_bytes(self, holder: Holder) -> int:
-        """Return the bytes of the decode buffer, or those that are left for it."""
+    def _buffer_bytes(self, holder: Holder, freed_bytes: int = 0) -> int:
+        """Return the bytes of the decode buffer, or those that are left for it, after some of them are freed."""
         left = self._part_bytes // _LEFT_FOR_BUFFERS if holder.count or holder.has_part else 0
-        return max(holder.count - holder.batch_bytes, left)
+        return max(holder.count - freed_bytes - holder.batch_bytes, left)
 
-    def _weight(self, holder: Holder) -> int:
+    def _weight(self, holder: Holder, freed_bytes: int = 0) -> int:
         part = self._part_bytes if holder.has_part else 0
-        return max(holder.batch_bytes + self._buffer_bytes(holder), part)
+        return max(holder.batch_bytes + self._buffer_bytes(holder, freed_bytes), part)
 
     def _divide(self) -> None:
         if self._is_divided:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafkafmt.memory.budget import MemoryBudget
@@ -19,25 +19,26 @@ Close = Callable[[], None]
 
 
 class IdleStream:
-    """A decompressor that nothing uses at present, or none. It is known by the function that closes it."""
+    """A decompressor that nothing uses at present, or none. It is known by the function that closes it.
+
+    Attributes:
+        owner: the partition's HeldBytes; None if no decompressor is kept.
+        size: its bytes.
+    """
 
     def __init__(self) -> None:
-        self._owner: object = None
-        self._size = 0
+        self.owner: Any = None
+        self.size = 0
         self._close: Close | None = None
         self._forget: Close | None = None
 
-    def bytes_of_others(self, owner: object) -> int:
-        """Return the bytes of the decompressor, which `release` frees; 0 if it is the owner's own."""
-        return 0 if self._owner is owner else self._size
-
-    def keep(self, close: Close, owner: object, size: int, budget: MemoryBudget | None) -> None:
+    def keep(self, close: Close, owner: Any, size: int, budget: MemoryBudget | None) -> None:
         """Keep a decompressor of `size` bytes, and close the one before it.
 
         It is closed before a caller in this thread waits for bytes of `budget`: the caller would wait for itself.
         """
         self.release()
-        self._close, self._owner, self._size = close, owner, size
+        self._close, self.owner, self.size = close, owner, size
         if budget is not None:
             self._forget = budget.on_pressure(_release_in_this_thread(self))
 
@@ -57,7 +58,7 @@ class IdleStream:
 
     def _clear(self) -> None:
         forget, self._close, self._forget = self._forget, None, None
-        self._owner, self._size = None, 0
+        self.owner, self.size = None, 0
         if forget is not None:
             forget()
 

@@ -208,7 +208,7 @@ class DirectorySource(Source):
 
     def is_at_end(self, topic_partition: TopicPartition) -> bool:
         reader = self._readers[topic_partition]
-        return reader.offset >= min(self._bound(topic_partition), reader.end_offset) and not reader.is_held
+        return reader.offset >= min(self._bound(topic_partition), reader.end_offset)
 
     def goals(self) -> Mapping[TopicPartition, int]:
         return {} if self._options.is_following else self._ends
