@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 from click.testing import CliRunner, Result
 
 from kafkafmt import Codec, RecordBatchBuilder
@@ -84,6 +85,14 @@ def run(*arguments: object) -> Result:
             sys.modules["structlog"].reset_defaults()
 
 
+def all_commands() -> dict[str, click.Command]:
+    """The commands of `kafkafmt` by their names."""
+    assert isinstance(main, click.Group)
+    context = click.Context(main)
+    found = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
+
+
 def command(*arguments: object) -> list[str]:
     """A command line that runs a command in a process of its own."""
     return [sys.executable, "-c", "from kafkafmt.cli import main; main()", *map(str, arguments)]
@@ -105,6 +114,7 @@ import sys
 sys.path.append({tests!r})
 from kafkafmt.cli import main
 from measure import most_resident_bytes
+main.get_command(None, sys.argv[1])  # imports the command
 before = most_resident_bytes()
 try:
     main()

@@ -11,13 +11,12 @@ import click
 import pytest
 
 import kafkafmt as kf
-from cli.logs import run
-from kafkafmt.cli import main
+from cli.logs import all_commands, run
 from kafkafmt.cli.help import HelpCommand
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCREEN_LINES, SCREEN_COLUMNS = 40, 80
-COMMANDS = [*((name,) for name in main.commands), ("mirror", "offsets")]  # type: ignore[attr-defined]
+COMMANDS = [*((name,) for name in all_commands()), ("mirror", "offsets")]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +31,7 @@ def option_names(text: str) -> set[str]:
 
 
 def command_of(path: tuple[str, ...]) -> HelpCommand:
-    found = main.commands[path[0]]  # type: ignore[attr-defined]
+    found = all_commands()[path[0]]
     if path[1:]:
         context = found.make_context(path[0], [*path[1:], "--group", "g", "/a", "/b"], resilient_parsing=True)
         found = context.command
@@ -45,6 +44,17 @@ def test_help_when_the_terminal_has_80_columns_then_fits_one_screen(path: tuple[
     lines = run(*path, "--help").stdout.splitlines()
     assert len(lines) <= SCREEN_LINES
     assert max(map(len, lines)) <= SCREEN_COLUMNS
+
+
+def test_command_when_run_then_no_other_one_is_imported() -> None:
+    names = [f"kafkafmt.cli.{name.replace('-', '_')}" for (name, *_) in COMMANDS]
+    program = (
+        "import sys; from kafkafmt.cli import main\n"
+        "try: main(['verify', '--help'])\n"
+        f"finally: print(*sorted(set(sys.modules) & {{*{names}, 'kafkafmt.schemas.group_coordinator'}}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "kafkafmt.cli.verify"
 
 
 def test_run_as_a_module_then_is_the_command() -> None:
@@ -91,7 +101,7 @@ def test_help_of_the_program_then_has_each_command_under_a_heading_and_no_text_i
         "Move records": ["mirror", "backup", "restore", "replay", "export"],
         "Plan": ["memory", "spark-archive"],
     }
-    assert sorted(name for names in listed.values() for name in names) == sorted(main.commands)  # type: ignore[attr-defined]
+    assert sorted(name for names in listed.values() for name in names) == sorted(all_commands())
     assert shown.count("...") == 1  # of the usage: [ARGS]...
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import click
 import pytest
 
-from cli.logs import FIRST_TIMESTAMP, is_one_line, json_lines, run, segments, write_log
-from kafkafmt.cli import main
+from cli.logs import FIRST_TIMESTAMP, all_commands, is_one_line, json_lines, run, segments, write_log
 from kafkafmt.cli.record_options import Topics
 from kafkafmt.cli.values import Time
 
@@ -22,13 +20,8 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-def commands() -> list[click.Command]:
-    assert isinstance(main, click.Group)
-    return list(main.commands.values())
-
-
 def test_commands_when_they_have_topics_or_times_then_these_have_one_type_and_one_name() -> None:
-    for command in commands():
+    for command in all_commands().values():
         for option in command.params:
             if isinstance(option.type, Topics):
                 assert option.opts == ["--topics"], command.name
@@ -103,7 +96,7 @@ def test_page_when_it_lists_commands_then_says_which_options_each_has() -> None:
     text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
     row = r"^\| `(?P<command>[a-z-]+)` \| (?P<topics>\w+) \| (?P<times>\w+) \| (?P<formats>\w+) \|"
     rows = {found[1]: [found[2], found[3], found[4]] for found in re.finditer(row, text, re.MULTILINE)}
-    for command in commands():
+    for command in all_commands().values():
         names = {name for option in command.params for name in option.opts}
         sets = (
             {"--topics"},

@@ -13,6 +13,8 @@ from kafkafmt._util.sizes import size_text
 from kafkafmt.cli.values import Size
 from kafkafmt.serve.options import ServeOptions
 
+TESTS = Path(__file__).parents[1]
+
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
@@ -111,11 +113,13 @@ def test_extra_when_not_installed_then_one_line_says_which(logs: Path) -> None:
 
 
 def test_other_commands_when_run_then_load_nothing_of_the_server() -> None:
-    loaded = (
-        "import sys; from kafkafmt.cli import main; "
+    program = (
+        "import sys; from cli.logs import all_commands; all_commands(); "
         "print(sorted({'asyncio', 'kafka', 'prometheus_client', 'scramp', 'structlog'} & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=TESTS, capture_output=True, text=True, check=True
+    )
     assert result.stdout == "[]\n"
 
 

@@ -94,7 +94,10 @@ def test_reference_when_built_then_has_every_command_and_option(documented: set[
 def commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name, other in command.commands.items():
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            other = command.get_command(context, name)
+            assert other is not None
             yield from commands(f"{path} {name}", other)
 
 

@@ -1,4 +1,4 @@
-"""The command line: `kafkafmt` and its commands, one module each.
+"""The command line: `kafkafmt` and its commands, one module each. A command's module is imported when it is needed.
 
 A command returns its exit status: 0, or 1 if it found damage, a segment failed, or the machine lacks memory, disk or
 open files. A user's mistake ends with status 2 and one line on standard error. A traceback is a bug. If the reader of a
@@ -20,26 +20,8 @@ import click
 
 from kafkafmt import __version__
 from kafkafmt._util.user_errors import UserError
-from kafkafmt.cli.backup import backup
-from kafkafmt.cli.cluster import cluster
-from kafkafmt.cli.convert import convert
-from kafkafmt.cli.erase import erase
-from kafkafmt.cli.export import export
-from kafkafmt.cli.gateway import gateway
-from kafkafmt.cli.groups import groups
 from kafkafmt.cli.help import GroupedCommands
-from kafkafmt.cli.inspect import inspect
-from kafkafmt.cli.memory import memory
-from kafkafmt.cli.mirror import mirror
 from kafkafmt.cli.output import Terminated, flush_output, interrupted_by_signals, notify
-from kafkafmt.cli.repair import repair
-from kafkafmt.cli.replay import replay
-from kafkafmt.cli.restore import restore
-from kafkafmt.cli.serve import serve
-from kafkafmt.cli.spark_archive import spark_archive
-from kafkafmt.cli.table import table
-from kafkafmt.cli.transactions import transactions
-from kafkafmt.cli.verify import verify
 from kafkafmt.errors import KafkaFormatError
 
 __all__ = ["main"]
@@ -104,12 +86,13 @@ def _fail(message: str, status: int = 2) -> int:
 @click.group(
     cls=_OneLineErrors,
     headings={
-        "Look at logs": (inspect, verify, groups, transactions, cluster),
-        "Change them": (convert, erase, repair, table),
-        "Serve them": (serve, gateway),
-        "Move records": (mirror, backup, restore, replay, export),
-        "Plan": (memory, spark_archive),
+        "Look at logs": ("inspect", "verify", "groups", "transactions", "cluster"),
+        "Change them": ("convert", "erase", "repair", "table"),
+        "Serve them": ("serve", "gateway"),
+        "Move records": ("mirror", "backup", "restore", "replay", "export"),
+        "Plan": ("memory", "spark-archive"),
     },
+    package=__name__,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -104,24 +105,34 @@ def _write_options(
 
 
 class GroupedCommands(click.Group):
-    """A group whose help lists the commands under headings.
+    """A group whose help lists the commands under headings. A command is imported when it is first asked for.
 
-    headings: the commands of each heading.
+    headings: the names of the commands of each heading. package: has a module for each command. The module and the
+    command in it have the command's name, with underscores for hyphens.
     """
 
-    def __init__(self, *args: Any, headings: Mapping[str, Sequence[click.Command]], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, headings: Mapping[str, Sequence[str]], package: str, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._headings = headings
-        for commands in self._headings.values():
-            for command in commands:
-                self.add_command(command)
+        self._headings, self._package = headings, package
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(name for names in self._headings.values() for name in names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
+            name = cmd_name.replace("-", "_")
+            self.add_command(getattr(import_module(f"{self._package}.{name}"), name))
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # The descriptions of all headings begin in the same column.
-        widest = max(map(len, self.commands))
-        for heading, commands in self._headings.items():
+        widest = max(map(len, self.list_commands(ctx)))
+        limit = formatter.width - widest - 6
+        for heading, names in self._headings.items():
+            commands = [command for name in names if (command := self.get_command(ctx, name)) is not None]
             with formatter.section(heading):
-                limit = formatter.width - widest - 6
                 formatter.write_dl(
                     [(f"{one.name:{widest}}", one.get_short_help_str(limit)) for one in commands]
                 )

@@ -1,19 +1,17 @@
-"""The record types of each internal topic, by the number that a record's key or frame has."""
+"""The record types of each internal topic, by the number that a record's key or frame has.
+
+A generated module makes up to hundreds of classes. It is imported when a type of its topic is first asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType, ModuleType
 
-from kafkafmt.schemas import (
-    clients,
-    group_coordinator,
-    metadata,
-    share_coordinator,
-    storage,
-    transaction_coordinator,
-)
+from kafkafmt.schemas import clients
 from kafkafmt.schemas.message import Message
 
 
@@ -36,6 +34,29 @@ class RecordType:
     early_value: type[Message] | None = None
 
 
+class RecordTypes(Mapping[int, RecordType]):
+    """The record types of a topic by their numbers, in the order of the numbers.
+
+    module: the generated module with the messages. types_of: finds the types in it.
+    """
+
+    def __init__(self, module: str, types_of: Callable[[ModuleType], dict[int, RecordType]]) -> None:
+        self._module, self._types_of = module, types_of
+
+    @cached_property
+    def _types(self) -> dict[int, RecordType]:
+        return dict(sorted(self._types_of(import_module(f"kafkafmt.schemas.{self._module}")).items()))
+
+    def __getitem__(self, number: int) -> RecordType:
+        return self._types[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._types)
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+
 def _messages(module: ModuleType) -> dict[str, type[Message]]:
     """The classes of a generated module by their names, those of early layouts with their prefix."""
     return {
@@ -45,7 +66,7 @@ def _messages(module: ModuleType) -> dict[str, type[Message]]:
     }
 
 
-def _coordinator_types(module: ModuleType) -> Mapping[int, RecordType]:
+def _coordinator_types(module: ModuleType) -> dict[int, RecordType]:
     messages = _messages(module)
     types = {}
     for key in messages.values():
@@ -53,16 +74,15 @@ def _coordinator_types(module: ModuleType) -> Mapping[int, RecordType]:
         if is_key and key.SCHEMA.api_key is not None:
             value, early = messages[f"{name}Value"], messages.get(f"Early{name}Value")
             types[key.SCHEMA.api_key] = RecordType(name, key.SCHEMA.api_key, key, value, early)
-    return MappingProxyType(dict(sorted(types.items())))
+    return types
 
 
-def _framed_types(module: ModuleType) -> Mapping[int, RecordType]:
-    types = {
+def _framed_types(module: ModuleType) -> dict[int, RecordType]:
+    return {
         made.SCHEMA.api_key: RecordType(made.SCHEMA.name, made.SCHEMA.api_key, None, made)
         for made in _messages(module).values()
         if made.SCHEMA.api_key is not None
     }
-    return MappingProxyType(dict(sorted(types.items())))
 
 
 def _control_types() -> Mapping[int, RecordType]:
@@ -82,15 +102,15 @@ def _control_types() -> Mapping[int, RecordType]:
     )
 
 
-GROUP_RECORDS = _coordinator_types(group_coordinator)
+GROUP_RECORDS = RecordTypes("group_coordinator", _coordinator_types)
 """The record types of `__consumer_offsets` by their numbers."""
-TRANSACTION_RECORDS = _coordinator_types(transaction_coordinator)
+TRANSACTION_RECORDS = RecordTypes("transaction_coordinator", _coordinator_types)
 """The record types of `__transaction_state` by their numbers."""
-SHARE_RECORDS = _coordinator_types(share_coordinator)
+SHARE_RECORDS = RecordTypes("share_coordinator", _coordinator_types)
 """The record types of `__share_group_state` by their numbers."""
-METADATA_RECORDS = _framed_types(metadata)
+METADATA_RECORDS = RecordTypes("metadata", _framed_types)
 """The record types of `__cluster_metadata` by their numbers."""
-REMOTE_LOG_RECORDS = _framed_types(storage)
+REMOTE_LOG_RECORDS = RecordTypes("storage", _framed_types)
 """The record types of `__remote_log_metadata` by their numbers."""
 CONTROL_RECORDS = _control_types()
 """The types of control records by their numbers."""
