@@ -33,12 +33,11 @@ ROWS_WITH_CONTROL = rows_of(EVERY_KIND)
 COLUMNS = ["key", "value"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def own_objects():
-    """Let the collector visit the objects of a test alone, not those that all tests before it have left."""
+    """Let the collector visit the objects of these tests alone, not those that all tests before them have left."""
+    gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 # Every kind of buffer

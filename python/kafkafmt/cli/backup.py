@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -151,7 +150,7 @@ def backup(
         from kafkafmt.backup import BackupOptions, open_backup
         from kafkafmt.mirror.progress import Progress
         from kafkafmt.server.structured_logging import configure_logs
-        from kafkafmt.server.yielding import freeze_start
+        from kafkafmt.server.yielding import frozen_start
 
         options = BackupOptions(
             _selected(cluster, topics),
@@ -170,8 +169,7 @@ def backup(
                 logging.getLogger("kafka.net.selector").setLevel(logging.ERROR)
             running = stack.enter_context(open_backup(options, Progress()))
             stack.enter_context(ended_by_signals(running.end))
-            freeze_start()
-            stack.callback(gc.unfreeze)  # the caller may be another program
+            stack.enter_context(frozen_start())
             try:
                 running.run()
             finally:

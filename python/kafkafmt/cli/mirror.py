@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 from contextlib import ExitStack
@@ -262,7 +261,7 @@ def mirror(
         from kafkafmt.mirror.opening import open_mirror
         from kafkafmt.mirror.progress import Progress
         from kafkafmt.server.structured_logging import configure_logs
-        from kafkafmt.server.yielding import freeze_start
+        from kafkafmt.server.yielding import frozen_start
 
         if not isinstance(target, RemotePath):
             _refuse_sealing(target)
@@ -306,8 +305,7 @@ def mirror(
             if metrics is not None:
                 _serve_metrics(stack, running.statistics, *metrics)
             stack.enter_context(ended_by_signals(running.end))
-            freeze_start()
-            stack.callback(gc.unfreeze)  # the caller may be another program
+            stack.enter_context(frozen_start())
             running.run()
     ended = running.statistics
     is_incomplete = bool(ended.gone or ended.unsynced_topics) and not asked.is_following

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -169,7 +168,7 @@ def restore(
         from kafkafmt.mirror.progress import Progress
         from kafkafmt.restore import RestoreOptions, open_restore
         from kafkafmt.server.structured_logging import configure_logs
-        from kafkafmt.server.yielding import freeze_start
+        from kafkafmt.server.yielding import frozen_start
 
         selection = GroupSelection() if groups is None else GroupSelection.parsed(groups)
         options = RestoreOptions(
@@ -195,8 +194,7 @@ def restore(
                 _print_plan(running, findings, as_json=as_json)
                 return 1 if findings else 0
             stack.enter_context(ended_by_signals(running.end))
-            freeze_start()
-            stack.callback(gc.unfreeze)  # the caller may be another program
+            stack.enter_context(frozen_start())
             try:
                 running.run(Progress())
             finally:

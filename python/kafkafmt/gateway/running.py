@@ -21,7 +21,7 @@ from kafkafmt.server.reloading import reloading_at_sighup
 from kafkafmt.server.running import ended_by_signals, metrics_folder, serve_metrics
 from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.workers import Supervisor
-from kafkafmt.server.yielding import freeze_start
+from kafkafmt.server.yielding import frozen_start
 
 
 def run(options: GatewayOptions, on_listening: Callable[[str, int], None]) -> None:
@@ -35,8 +35,8 @@ def run(options: GatewayOptions, on_listening: Callable[[str, int], None]) -> No
     raise_limit()
     if options.memory_bytes is not None:
         bound_process()
-    freeze_start()
     with ExitStack() as stack:
+        stack.enter_context(frozen_start())
         listener = stack.enter_context(listen(options.host, options.port))
         ports = () if options.broker_ports is None else options.broker_ports.all
         of_brokers = [stack.enter_context(listen(options.host, port)) for port in ports]

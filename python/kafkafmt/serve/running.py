@@ -33,7 +33,7 @@ from kafkafmt.server.reloading import reloading_at_sighup
 from kafkafmt.server.running import ended_by_signals, metrics_folder, serve_metrics
 from kafkafmt.server.security.tls import tls_context
 from kafkafmt.server.workers import Supervisor
-from kafkafmt.server.yielding import freeze_start
+from kafkafmt.server.yielding import frozen_start
 
 _log = structlog.get_logger()
 
@@ -50,8 +50,7 @@ def run(options: ServeOptions, on_listening: Callable[[str, int], None]) -> None
     raise_limit()
     if options.memory_bytes is not None:
         bound_process()
-    freeze_start()
-    with listen(options.host, options.port) as listener:
+    with frozen_start(), listen(options.host, options.port) as listener:
         serve = _serve_alone if options.workers == 1 else _serve_by_workers
         host, port = listener.getsockname()[:2]
         asyncio.run(serve(options, listener, lambda: on_listening(host, port)))

@@ -36,7 +36,7 @@ from kafkafmt.server.reloading import Reloader
 from kafkafmt.server.request import Handler
 from kafkafmt.server.request_memory import REQUEST_COPIES
 from kafkafmt.server.structured_logging import configure_logs
-from kafkafmt.server.yielding import freeze_start
+from kafkafmt.server.yielding import frozen_start
 
 # Seconds before a dead worker is replaced: first, at most (the delay doubles), and the life that resets the delay.
 _FIRST_DELAY, _MAX_DELAY, _LONG_LIFE = 0.1, 10.0, 60.0
@@ -224,7 +224,6 @@ def _work(job: _Job, channel: socket.socket) -> None:
         signal.signal(number, signal.SIG_IGN)
     if job.options.memory_bytes is not None:
         bound_process()
-    freeze_start()
     configure_logs(job.options.log_format, job.options.log_level)
     structlog.contextvars.bind_contextvars(worker=job.number)
     metrics, clients = Metrics(), None
@@ -233,7 +232,8 @@ def _work(job: _Job, channel: socket.socket) -> None:
         clients = SavedClients(clients_file(job.metrics, job.number))
         metrics = PrometheusMetrics(clients)
     try:
-        asyncio.run(_serve(job, channel, metrics))
+        with frozen_start():
+            asyncio.run(_serve(job, channel, metrics))
     except Exception:
         _log.exception("the worker failed")
         sys.exit(1)
