@@ -81,14 +81,14 @@ def test_snapshots_of_a_broker_then_are_the_state_of_the_log_at_their_offsets(
 def test_records_then_are_what_kafka_dump_log_prints(kept: Kept, tool: Kafka) -> None:
     if tool is KAFKA_3 and kept.broker.kafka is KAFKA_4:
         pytest.skip("Kafka 3.9 does not know the record versions of 4.3")
-    *_, snapshot = snapshots_in(kept.ended)  # its size depends on when the broker wrote it
-    for path, records, least in (
-        (kept.ended / f"{0:020}.log", PartitionLog(kept.ended).records(control=True), 30),
-        (snapshot.path, snapshot.records(), 10),
+    *_, snapshot = snapshots_in(kept.ended)  # a slow broker writes the first one before it has 30 records
+    for path, records in (
+        (kept.ended / f"{0:020}.log", PartitionLog(kept.ended).records(control=True)),
+        (snapshot.path, snapshot.records()),
     ):
         dumped = list(dumped_records(tool, path))
         shown = list(shown_records(records, with_control=tool is KAFKA_4))
-        assert len(dumped) > least
+        assert len(dumped) > 30
         assert shown == dumped
 
 
